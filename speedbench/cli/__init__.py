@@ -1,0 +1,116 @@
+"""The command line: every file here with a `command` is a verb, and what goes wrong becomes a line and an exit code."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+import warnings
+from functools import wraps
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from speedbench import __version__
+from speedbench.errors import UserError
+
+USER, OURS, INTERRUPTED = 2, 70, 130
+"""Exit codes: the user's input, our fault, Ctrl-C."""
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets `?`, not an exception
+            stream.reconfigure(errors="replace")
+    warnings.showwarning = _show_warning
+    _app()(prog_name="speedbench")
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer(
+        name="speedbench",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        pretty_exceptions_show_locals=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in sorted(module.name for module in iter_modules(__path__)):
+        command = getattr(import_module(f"{__name__}.{name}"), "command", None)
+        if command is not None:
+            app.command(name)(_guarded(command))
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"speedbench {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Measure speculative decoding: acceptance length, what it costs, and the speedup that comes out.
+
+    `speedbench run` measures the built-in demo on a real model, on any CPU.
+    """
+
+
+def _guarded(command: Any) -> Any:
+    """The verb, with exceptions turned into a message and an exit code before typer sees them."""
+
+    @wraps(command)
+    def verb(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except UserError as error:
+            _complain(f"error: {error}")
+            raise typer.Exit(USER) from None
+        except KeyboardInterrupt:
+            _complain("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            _complain(f"internal error: {type(error).__name__}: {error}. The traceback is in {_keep_traceback()}")
+            raise typer.Exit(OURS) from None
+
+    return verb
+
+
+def _complain(words: str) -> None:
+    """One line on stderr, without secrets."""
+    from speedbench.environment import redact
+
+    typer.echo(redact(" ".join(words.split())), err=True)
+
+
+def _keep_traceback() -> str:
+    """The path of a file with the exception being handled, without secrets."""
+    from speedbench.environment import redact
+
+    with tempfile.NamedTemporaryFile("w", prefix="speedbench-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.write(redact(traceback.format_exc()))
+    return file.name
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own warnings are sentences for the user; where in the code they arose is no help."""
+    said = str(message) if category is UserWarning else f"{category.__name__}: {message}"
+    _complain(f"warning: {said}")

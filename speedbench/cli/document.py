@@ -1,0 +1,118 @@
+"""A run's summary as one document: what `run` prints, `summary` writes again, and `validate` checks."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from speedbench import pairing, plugins
+from speedbench.columns import RESIDUAL_LIMIT, csv_rows, value
+from speedbench.measure import NOISY, noise
+from speedbench.recommend import recommendations
+from speedbench.results import SCHEMA, Run, dumps, write_whole
+from speedbench.summarise import results, to_json
+from speedbench.types import Metric, Result
+
+FEW = 20
+"""Conversations below which an interval is said to rest on few."""
+
+
+def metrics() -> list[Metric]:
+    return [metric for name in plugins.names("metrics") for metric in plugins.load("metrics", name)]
+
+
+def evaluate(run: Run) -> list[Result]:
+    """Every cell's metrics, from the raw files."""
+    return results(run.measured, metrics())
+
+
+def summary(run: Run, found: Sequence[Result]) -> dict[str, Any]:
+    """summary.json: the cells, what to be warned of, and what to serve with."""
+    return {
+        "schema": SCHEMA,
+        "run": run.name,
+        "finished": run.document["finished"],
+        "noise": noise(run.noise),
+        "cells": [to_json(result) for result in found],
+        "warnings": warnings(run, found),
+        "recommendation": recommendations(found, _unservable(run)),
+    }
+
+
+def _unservable(run: Run) -> set[str]:
+    """Labels whose mechanism needs the answer beforehand."""
+    draftings = run.document["config"]["draftings"]
+    return {each["label"] for each in draftings if not plugins.load("drafters", each["drafter"]).servable}
+
+
+def write(run: Run, found: Sequence[Result]) -> dict[str, Any]:
+    """summary.json and summary.csv beside the raw files, whole or not at all."""
+    import pandas
+
+    document = summary(run, found)
+    write_whole(run.path / "summary.json", dumps(document, indent=2) + "\n")
+    write_whole(run.path / "summary.csv", pandas.DataFrame(csv_rows(found)).to_csv(index=False, lineterminator="\n"))
+    return document
+
+
+def warnings(run: Run, found: Sequence[Result]) -> list[str]:
+    """What a reader must know, the whole run first."""
+    said = [*_run_warnings(run), *pairing.warnings(run.measured)]
+    for result in found:
+        if not result.cell.is_baseline:
+            said += _cell_warnings(result)
+    return said
+
+
+def _run_warnings(run: Run) -> list[str]:
+    said = []
+    spread, processes = noise(run.noise), len(run.document["processes"])
+    if spread is not None and spread > NOISY:
+        said.append(f"the machine was noisy: a fixed piece of work varied by {100 * spread:.0f} %; times are no result")
+    if processes > 1:
+        said.append(f"times come from {processes} processes: the run was interrupted and resumed")
+    conversations = run.document["config"]["task"]["requests"]
+    if conversations < FEW:
+        said.append(f"few conversations ({conversations}): the intervals are rough")
+    if run.document["config"]["runner"]["engine"].get("exact"):
+        said.append(
+            "exact mode: every cell, the baseline too, runs at the width of the largest D, so that all are alike"
+        )
+    return said + [f"target: {each}" for each in run.document["config"].get("target", {}).get("warnings", ())]
+
+
+def _cell_warnings(result: Result) -> list[str]:
+    key, said = result.cell.key, []
+    accepted, real = value(result, "acceptance_rate"), value(result, "lossless_real")
+    residual, proposed = value(result, "residual"), value(result, "effective_d")
+    if accepted == 0:
+        said.append(f"{key}: no draft was ever accepted; is the drafter made for this target, tokenizer and template?")
+    if proposed == 0:
+        said.append(f"{key}: the drafter never proposed anything")
+    if real:
+        said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
+    if residual is not None and abs(residual) > RESIDUAL_LIMIT:
+        said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %")
+    if value(result, "t_verify") is None:
+        said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
+    return said
+
+
+def exit_code(found: Sequence[Result]) -> int:
+    """5 where outputs are not the baseline's or requests failed, 1 where a cell has nothing, else 0."""
+    if any(value(result, "lossless_real") or value(result, "failed_requests") for result in found):
+        return 5
+    return 1 if any(value(result, "al") is None for result in found) else 0
+
+
+def here(folder: str) -> Path:
+    """The path of a run named on the command line."""
+    from speedbench.errors import UserError
+
+    if not folder:
+        raise UserError("which run? name the folder that `speedbench run --out` wrote, as results/NAME")
+    path = Path(folder)
+    return path.parent if path.name in ("run.json", "summary.json") else path

@@ -1,0 +1,83 @@
+"""Tables for people: the cells of a run, its categories and its positions."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from speedbench.columns import UNKNOWN, shown
+from speedbench.recommend import sentence
+from speedbench.types import Measurement, Result
+
+_WIDE = 200
+"""Columns of a page that is no terminal: nothing is wrapped or cut."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Plain and wide when not a terminal, so that logs and pipes get whole lines."""
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDE, color_system=None)
+
+
+def cells(found: Sequence[Result]) -> Table:
+    """One row a cell; the columns are those of columns.py."""
+    columns = shown(found)
+    table = _table()
+    for column in columns:
+        table.add_column(column.title, justify="left" if column.title == "drafter" else "right")
+    for result in found:
+        style = "bold" if result.cell.is_baseline else None
+        table.add_row(*(column.of(result) for column in columns), style=style)
+    return table
+
+
+def categories(result: Result) -> Table:
+    """AL and speed of one cell by category."""
+    names = ("al", "acceptance_rate", "effective_d", "decode_tps", "speedup", "lossless")
+    table = _table(f"{result.cell.key} by category")
+    table.add_column("category")
+    for name in ("n", *names):
+        table.add_column(name, justify="right")
+    for category, metrics in result.by_category.items():
+        n = metrics["al"].n if "al" in metrics else 0
+        table.add_row(category, str(n), *(_text(metrics.get(name)) for name in names))
+    return table
+
+
+def positions(result: Result) -> Table:
+    """Acceptance by draft position, both ways of saying it."""
+    table = _table(f"{result.cell.key} by draft position")
+    for title in ("i", "accepted_at marginal", "accepted_at conditional", "steps that accepted exactly i"):
+        table.add_column(title, justify="right")
+    for i in range(result.cell.draft_length + 1):
+        names = (f"accepted_at_marginal[{i}]", f"accepted_at_conditional[{i}]", f"accepted_histogram[{i}]")
+        table.add_row(str(i), *(_text(result.metrics.get(name)) for name in names))
+    return table
+
+
+def print_result(out: Console, found: Sequence[Result], document: Mapping[str, Any]) -> None:
+    """The table, then what to serve with, then what to be warned of."""
+    out.print(cells(found))
+    for one in document["recommendation"]:
+        out.print(sentence(one), markup=False)
+    for warning in document["warnings"]:
+        out.print(f"warning: {warning}", style="yellow", markup=False)
+
+
+def _text(found: Measurement | None) -> str:
+    if found is None or found.value is None:
+        return UNKNOWN
+    point = f"{found.value:.3f}" if found.value < 10 else f"{found.value:.1f}"
+    if found.low is None or found.high is None or found.low == found.high:
+        return point
+    return f"{point} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

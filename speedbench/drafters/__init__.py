@@ -1,0 +1,1 @@
+"""One file a draft mechanism: what it reads, and what each backend calls it."""

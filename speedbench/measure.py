@@ -1,0 +1,70 @@
+"""What is asked of answers beyond their numbers: are they the baseline's, and was the machine quiet meanwhile."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from speedbench.stats import percentile
+from speedbench.types import Mismatch, Record, Request, Session
+
+NOISY = 0.15
+"""Spread of the noise probe above which times are reported as noisy."""
+
+Answers = Mapping[tuple[str, int], Record]
+"""Records by request and turn, failed ones left out."""
+
+
+def answers(records: Sequence[Record]) -> Answers:
+    return {(record.request, record.turn): record for record in records if record.finish != "error"}
+
+
+def outputs(records: Sequence[Record], request: str) -> tuple[tuple[int, ...], ...]:
+    """A request's answers in the order of its turns."""
+    own = [record for record in records if record.request == request and record.finish != "error"]
+    return tuple(record.output for record in sorted(own, key=lambda record: record.turn))
+
+
+def mismatches(
+    records: Sequence[Record], baseline: Sequence[Record], requests: Mapping[str, Request], session: Session
+) -> list[Mismatch]:
+    """Every greedy answer that is not its baseline's, with the target's top-2 gap where they part.
+
+    A turn whose prompt differs, because an earlier answer did, is not compared.
+    """
+    theirs, found = answers(baseline), []
+    for key, record in answers(records).items():
+        other = theirs.get(key)
+        if other is None or other.prompt_sha != record.prompt_sha or other.output == record.output:
+            continue
+        before = outputs(baseline, record.request)[: record.turn]
+        found.append(_mismatch(record, other, lambda said, b=before, r=record: session.gap(requests[r.request], [*b, said]),
+                               session.near_tie()))  # fmt: skip
+    return found
+
+
+def _mismatch(
+    record: Record, other: Record, gap_after: Callable[[tuple[int, ...]], float | None], near_tie: float
+) -> Mismatch:
+    ours, theirs = record.output, other.output
+    both = min(len(ours), len(theirs))
+    index = next((i for i in range(both) if ours[i] != theirs[i]), both)
+    gap = gap_after(theirs[:index])
+    return Mismatch(
+        request=record.request,
+        turn=record.turn,
+        index=index,
+        expected=theirs[index] if index < len(theirs) else None,
+        got=ours[index] if index < len(ours) else None,
+        gap=gap,
+        kind="unknown" if gap is None else "near_tie" if gap <= near_tie else "real",
+    )
+
+
+def noise(seconds: Sequence[float]) -> float | None:
+    """Spread of the probe, (p90 - p10) / p50; None with fewer than five probes."""
+    if len(seconds) < 5:
+        return None
+    low, middle, high = (percentile(seconds, q) for q in (10, 50, 90))
+    return None if not middle or low is None or high is None else (high - low) / middle

@@ -1,0 +1,285 @@
+"""How many tokens a step yields, and how many of the drafts were accepted, by the steps alone."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from speedbench.stats import UNAVAILABLE, Share, Sums, answered, estimate, ratio_of_sums, shares
+from speedbench.types import Measured, Measurement, Metric, Origin, Step
+
+Tally = Counter[tuple[int, int]]
+"""How many steps proposed so many and accepted so many."""
+
+
+def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Σ committed / Σ steps: the target's own token counts, the prefill's token does not.
+
+    Estimated where the engine does not say what was accepted: a step is then whatever the engine sent at once.
+    """
+    parts = shares(answered(measured), lambda record: (_committed(record.steps), len(record.steps)))
+    return {"al": ratio_of_sums(parts, origin=_origin(measured, "exact"))}
+
+
+def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """The same over the steps that no stop token and no cap cut short."""
+    return {"al_complete": _over(measured, _complete, lambda steps: (_committed(steps), len(steps)), "accepted")}
+
+
+def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """The same over the steps in which something was proposed."""
+    return {"al_drafted": _over(measured, _drafted, lambda steps: (_committed(steps), len(steps)), "proposed")}
+
+
+def drafted_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Steps in which something was proposed / steps."""
+    return {"drafted_share": _over(measured, _all, lambda steps: (len(_drafted(steps)), len(steps)), "proposed")}
+
+
+def al_per_request(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """The mean over requests of each request's own Σ committed / Σ steps."""
+    parts = [Share(request, category, (own, 1.0)) for request, category, own in _own(measured)]
+    return {"al_per_request": ratio_of_sums(parts, origin=_origin(measured, "derived"))}
+
+
+def al_macro(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """The mean over categories of the per-request mean."""
+    own = _own(measured)
+    categories = sorted({category for _, category, _ in own})
+    parts = [
+        Share(request, name, _one_hot(value, categories.index(name), len(categories))) for request, name, value in own
+    ]
+    return {"al_macro": estimate(parts, _mean_of_means, origin=_origin(measured, "derived"))}
+
+
+def acceptance_rate(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Σ accepted / Σ proposed, as proposed and not as configured."""
+    rate = _over(measured, _all, lambda steps: (_accepted(steps), _proposed(steps)), "proposed", "accepted")
+    return {"acceptance_rate": rate}
+
+
+def effective_d(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Mean drafts proposed per step, to be read beside the D asked for."""
+    return {"effective_d": _over(measured, _all, lambda steps: (_proposed(steps), len(steps)), "proposed")}
+
+
+def accepted_at_marginal(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """P(at least i drafts accepted), over the steps not cut short: 1 + Σ marginal = al_complete."""
+
+    def row(tally: Tally, i: int) -> tuple[float, float]:
+        return _reached(tally, i), tally.total()
+
+    positions = range(1, _longest(measured) + 1)
+    return _by_position("accepted_at_marginal", positions, measured, _complete, row, "accepted")
+
+
+def accepted_at_conditional(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """P(draft i accepted given that i−1 were and that draft i was proposed); unavailable where never reached."""
+
+    def row(tally: Tally, i: int) -> tuple[float, float]:
+        tried = Counter({(proposed, accepted): n for (proposed, accepted), n in tally.items() if proposed >= i})
+        return _reached(tried, i), _reached(tried, i - 1)
+
+    positions = range(1, _longest(measured) + 1)
+    return _by_position("accepted_at_conditional", positions, measured, _complete, row, "proposed", "accepted")
+
+
+def accepted_histogram(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Share of all steps that accepted exactly j drafts, j = 0…D: Σ = 1, and Σ j·share = Σ accepted / Σ steps."""
+
+    def row(tally: Tally, j: int) -> tuple[float, float]:
+        return _reached(tally, j) - _reached(tally, j + 1), tally.total()
+
+    return _by_position("accepted_histogram", range(_longest(measured) + 1), measured, _all, row, "accepted")
+
+
+# ---- the sums ------------------------------------------------------------------------------------------------------
+
+
+def _over(
+    measured: Measured,
+    some: Callable[[Sequence[Step]], Sequence[Step]],
+    row: Callable[[Sequence[Step]], tuple[float, float]],
+    *needs: str,
+) -> Measurement:
+    """A ratio of sums over some of the steps; unavailable where the engine does not tell what it needs."""
+    if _silent(measured, needs):
+        return UNAVAILABLE
+    return ratio_of_sums(shares(answered(measured), lambda record: row(some(record.steps))))
+
+
+def _by_position(
+    name: str,
+    positions: range,
+    measured: Measured,
+    some: Callable[[Sequence[Step]], Sequence[Step]],
+    row: Callable[[Tally, int], tuple[float, float]],
+    *needs: str,
+) -> Mapping[str, Measurement]:
+    """The same once a position, with the steps counted once for all."""
+    if _silent(measured, needs):
+        return {f"{name}[{i}]": UNAVAILABLE for i in positions}
+    tallies = [(record, _tally(some(record.steps))) for record in answered(measured)]
+    parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
+    return {f"{name}[{i}]": ratio_of_sums(parts[i]) for i in positions}
+
+
+def _silent(measured: Measured, needs: Sequence[str]) -> bool:
+    """Whether the engine left out what is needed, for any step."""
+    steps = (step for record in answered(measured) for step in record.steps)
+    return any(getattr(step, need) is None for step in steps for need in needs)
+
+
+def _tally(steps: Iterable[Step]) -> Tally:
+    return Counter((step.proposed or 0, step.accepted or 0) for step in steps)
+
+
+def _origin(measured: Measured, told: Origin) -> Origin:
+    steps = (step for record in answered(measured) for step in record.steps)
+    return told if all(step.accepted is not None for step in steps) else "estimated"
+
+
+def _all(steps: Sequence[Step]) -> Sequence[Step]:
+    return steps
+
+
+def _complete(steps: Sequence[Step]) -> Sequence[Step]:
+    return [step for step in steps if step.committed >= (step.accepted or 0) + 1]
+
+
+def _drafted(steps: Sequence[Step]) -> Sequence[Step]:
+    return [step for step in steps if step.proposed]
+
+
+def _committed(steps: Iterable[Step]) -> int:
+    return sum(step.committed for step in steps)
+
+
+def _accepted(steps: Iterable[Step]) -> int:
+    return sum(step.accepted or 0 for step in steps)
+
+
+def _proposed(steps: Iterable[Step]) -> int:
+    return sum(step.proposed or 0 for step in steps)
+
+
+def _reached(tally: Tally, i: int) -> int:
+    return sum(n for (_, accepted), n in tally.items() if accepted >= i)
+
+
+def _longest(measured: Measured) -> int:
+    """D, or more where an engine accepted more: `validate` must see it, not lose it."""
+    steps = (step.accepted or 0 for record in answered(measured) for step in record.steps)
+    return max(measured.cell.draft_length, max(steps, default=0))
+
+
+def _own(measured: Measured) -> list[tuple[str, str, float]]:
+    """Each request's own AL over all its turns and repeats; requests without a step have none."""
+    totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for record in answered(measured):
+        total = totals[record.request, record.category]
+        total[0] += _committed(record.steps)
+        total[1] += len(record.steps)
+    return [(request, category, tokens / steps) for (request, category), (tokens, steps) in totals.items() if steps]
+
+
+def _one_hot(value: float, index: int, width: int) -> tuple[float, ...]:
+    """The value and a count of one in the columns of its category."""
+    row = [0.0] * (2 * width)
+    row[2 * index : 2 * index + 2] = value, 1.0
+    return tuple(row)
+
+
+def _mean_of_means(sums: Sums) -> Sums:
+    """Mean over categories of Σ value / Σ count; a category that a draw left out is left out of its mean."""
+    values, counts = sums[0::2], sums[1::2]
+    means = np.divide(values, counts, out=np.zeros_like(values), where=counts > 0)
+    return np.asarray(means.sum(axis=0) / (counts > 0).sum(axis=0))
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(name="al", title="acceptance length", unit="tokens/step", better="higher", of=al, by_category=True),
+    Metric(
+        name="al_complete",
+        title="acceptance length without the steps cut short",
+        unit="tokens/step",
+        better="higher",
+        of=al_complete,
+        by_category=True,
+    ),
+    Metric(
+        name="al_drafted",
+        title="acceptance length over the steps with a draft",
+        unit="tokens/step",
+        better="higher",
+        of=al_drafted,
+        by_category=True,
+    ),
+    Metric(
+        name="drafted_share",
+        title="share of steps with a draft",
+        unit="share",
+        better=None,
+        of=drafted_share,
+        by_category=True,
+    ),
+    Metric(
+        name="al_per_request",
+        title="mean of each request's acceptance length",
+        unit="tokens/step",
+        better="higher",
+        of=al_per_request,
+        by_category=True,
+    ),
+    Metric(
+        name="al_macro",
+        title="mean over categories of the per-request mean",
+        unit="tokens/step",
+        better="higher",
+        of=al_macro,
+    ),
+    Metric(
+        name="acceptance_rate",
+        title="drafts accepted of those proposed",
+        unit="share",
+        better="higher",
+        of=acceptance_rate,
+        by_category=True,
+    ),
+    Metric(
+        name="accepted_at_marginal",
+        title="P(at least i drafts accepted)",
+        unit="share",
+        better="higher",
+        of=accepted_at_marginal,
+        by_category=True,
+    ),
+    Metric(
+        name="accepted_at_conditional",
+        title="P(draft i accepted, given that i−1 were)",
+        unit="share",
+        better="higher",
+        of=accepted_at_conditional,
+        by_category=True,
+    ),
+    Metric(
+        name="accepted_histogram",
+        title="share of steps that accepted j drafts",
+        unit="share",
+        better=None,
+        of=accepted_histogram,
+        by_category=True,
+    ),
+    Metric(
+        name="effective_d",
+        title="mean drafts proposed per step",
+        unit="drafts/step",
+        better=None,
+        of=effective_d,
+        by_category=True,
+    ),
+)

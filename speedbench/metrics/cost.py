@@ -1,0 +1,111 @@
+"""What a pass costs at full batch: drafting, verifying and the rest, and against the baseline's pass."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from speedbench.stats import UNAVAILABLE, block_shares, estimate, full_passes
+from speedbench.types import Measured, Measurement, Metric, Pass
+
+Seconds = Callable[[Pass], float]
+
+# In this family `n` counts the passes of the cell, not conversations: a pass belongs to no conversation.
+
+
+def t_verify(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Mean seconds of the target's forward over B · (1 + D) tokens."""
+    return {"t_verify": _mean(measured, _verify)}
+
+
+def t_draft(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Mean seconds to draft for the whole batch."""
+    return {"t_draft": _mean(measured, _draft)}
+
+
+def t_other(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Mean seconds of the rest of a pass: sampling, bookkeeping."""
+    return {"t_other": _mean(measured, _other)}
+
+
+def t_pass(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Mean seconds of a whole pass."""
+    return {"t_pass": _mean(measured, _whole)}
+
+
+def other_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Σ other / Σ (draft + verify + other)."""
+    rows = [(_other(each), _whole(each)) for each in full_passes(measured)]
+    return {"other_share": estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))}
+
+
+def t_baseline(_: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """Mean seconds of the baseline's target forward at the same B: T_verif(B)."""
+    return {"t_baseline": UNAVAILABLE if baseline is None else _mean(baseline, _verify)}
+
+
+def draft_overhead(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """t_draft / t_baseline."""
+    return {"draft_overhead": _against(measured, baseline, _draft)}
+
+
+def verify_overhead(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """t_verify / t_baseline: measured, never assumed to be 1."""
+    return {"verify_overhead": _against(measured, baseline, _verify)}
+
+
+def break_even_al(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """verify_overhead + draft_overhead: the acceptance length above which speculation pays."""
+    return {"break_even_al": _against(measured, baseline, lambda each: each.verify + each.draft)}
+
+
+def _draft(each: Pass) -> float:
+    return each.draft
+
+
+def _verify(each: Pass) -> float:
+    return each.verify
+
+
+def _other(each: Pass) -> float:
+    return each.other
+
+
+def _whole(each: Pass) -> float:
+    return each.draft + each.verify + each.other
+
+
+def _mean(measured: Measured, seconds: Seconds) -> Measurement:
+    """Σ seconds / passes at full batch; unavailable where the batch was never full."""
+    rows = [(seconds(each), 1.0) for each in full_passes(measured)]
+    return estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))
+
+
+def _against(measured: Measured, baseline: Measured | None, seconds: Seconds) -> Measurement:
+    """Mean seconds of the cell / mean verify seconds of the baseline, each resampled by itself."""
+    if baseline is None:
+        return UNAVAILABLE
+    ours = [(seconds(each), 1.0, 0.0, 0.0) for each in full_passes(measured)]
+    theirs = [(0.0, 0.0, each.verify, 1.0) for each in full_passes(baseline)]
+    parts = [*block_shares("cell", ours), *block_shares("baseline", theirs)]
+    return estimate(parts, lambda s: (s[0] / s[1]) / (s[2] / s[3]), origin="derived", n=len(ours))
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(name="t_verify", title="the target's forward over B·(1+D) tokens", unit="s", better="lower", of=t_verify),
+    Metric(name="t_draft", title="drafting D tokens for B sequences", unit="s", better="lower", of=t_draft),
+    Metric(name="t_other", title="the rest of a pass", unit="s", better="lower", of=t_other),
+    Metric(name="t_pass", title="a whole pass", unit="s", better="lower", of=t_pass),
+    Metric(name="other_share", title="the rest's share of a pass", unit="share", better="lower", of=other_share),
+    Metric(name="t_baseline", title="the target's forward over B tokens", unit="s", better=None, of=t_baseline),
+    Metric(name="draft_overhead", title="drafting / plain forward", unit="ratio", better="lower", of=draft_overhead),
+    Metric(name="verify_overhead", title="verifying / plain forward", unit="ratio", better="lower", of=verify_overhead),
+    Metric(
+        name="break_even_al",
+        title="acceptance length above which speculation pays",
+        unit="tokens/step",
+        better="lower",
+        of=break_even_al,
+    ),
+)

@@ -1,0 +1,126 @@
+"""How much faster than the baseline: measured, paired by prompt; by the formula; and what the two differ by."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from speedbench.stats import (
+    UNAVAILABLE,
+    Share,
+    answered,
+    block_shares,
+    estimate,
+    full_passes,
+    minimum_detectable_effect,
+    paired,
+    ratio_of_ratios,
+    shares,
+)
+from speedbench.types import Measured, Measurement, Metric, Record
+
+Rate = Callable[[Record], tuple[float, float]]
+"""Tokens and seconds of a record; zeros where it has no such window."""
+
+
+def speedup(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """decode_tps of the cell / decode_tps of the baseline, each a ratio of sums over the turns answered in both."""
+    return {"speedup": ratio_of_ratios(_pairs(measured, baseline, _decoded))}
+
+
+def speedup_e2e(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """The same on tokens / (t_last − t_sent): prefill and waiting included."""
+    return {"speedup_e2e": ratio_of_ratios(_pairs(measured, baseline, _answered))}
+
+
+def speedup_mde(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """The smallest relative change of `speedup` that these prompts could show: 2.8·sd(log ratio)/√conversations."""
+    sums: dict[str, tuple[float, ...]] = defaultdict(lambda: (0.0,) * 4)
+    for cluster, _, row in _pairs(measured, baseline, _decoded):
+        sums[cluster] = tuple(a + b for a, b in zip(sums[cluster], row, strict=True))
+    logs = [math.log(ours / seconds * their_seconds / theirs) for ours, seconds, theirs, their_seconds in sums.values()]
+    effect = minimum_detectable_effect(logs)
+    known = UNAVAILABLE if effect is None else Measurement(value=effect, n=len(logs), origin="derived")
+    return {"speedup_mde": known}
+
+
+def speedup_formula(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """al / (verify_overhead + draft_overhead), from steps and full-batch passes alone: a prediction, not a speedup."""
+    return {"speedup_formula": _formula(measured, baseline)}
+
+
+def residual(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+    """speedup / speedup_formula − 1: what the formula does not explain."""
+    found, predicted = speedup(measured, baseline)["speedup"], _formula(measured, baseline)
+    if found.value is None or not predicted.value:
+        return {"residual": UNAVAILABLE}
+    return {"residual": Measurement(value=found.value / predicted.value - 1, n=found.n, origin="derived")}
+
+
+def _pairs(measured: Measured, baseline: Measured | None, rate: Rate) -> list[Share]:
+    """Tokens and seconds here, then there, of each turn that has a window in both arms."""
+    both = [] if baseline is None else paired(measured, baseline)
+    rows = [(ours, rate(ours), rate(theirs)) for ours, theirs in both]
+    return [Share(record.request, record.category, (*a, *b)) for record, a, b in rows if all(a) and all(b)]
+
+
+def _decoded(record: Record) -> tuple[float, float]:
+    """Tokens after the first event, and the seconds they took."""
+    if record.first is None or record.last is None or record.last <= record.first:
+        return 0.0, 0.0
+    return max(0, len(record.output) - record.first_tokens), record.last - record.first
+
+
+def _answered(record: Record) -> tuple[float, float]:
+    """All tokens, and the seconds since the request was sent."""
+    if record.last is None or record.last <= record.sent:
+        return 0.0, 0.0
+    return len(record.output), record.last - record.sent
+
+
+def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
+    """Acceptance, the cell's passes and the baseline's are three samples, each resampled by itself."""
+    if baseline is None:
+        return UNAVAILABLE
+    records = [record for record in answered(measured) if record.steps]
+    ours = [(0.0, 0.0, each.draft + each.verify, 1.0, 0.0, 0.0) for each in full_passes(measured)]
+    theirs = [(0.0, 0.0, 0.0, 0.0, each.verify, 1.0) for each in full_passes(baseline)]
+    parts = [*shares(records, _accepted), *block_shares("passes", ours), *block_shares("baseline passes", theirs)]
+    n = len({record.request for record in records})
+    return estimate(parts, lambda s: (s[0] / s[1]) * (s[4] / s[5]) / (s[2] / s[3]), origin="derived", n=n)
+
+
+def _accepted(record: Record) -> tuple[float, ...]:
+    return sum(step.committed for step in record.steps), len(record.steps), 0.0, 0.0, 0.0, 0.0
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="speedup",
+        title="decoding speed / the baseline's, paired by prompt",
+        unit="ratio",
+        better="higher",
+        of=speedup,
+        by_category=True,
+    ),
+    Metric(
+        name="speedup_e2e",
+        title="speed from sending to the last token / the baseline's",
+        unit="ratio",
+        better="higher",
+        of=speedup_e2e,
+        by_category=True,
+    ),
+    Metric(
+        name="speedup_mde",
+        title="smallest relative change that these prompts could show",
+        unit="share",
+        better="lower",
+        of=speedup_mde,
+    ),
+    Metric(name="speedup_formula", title="speedup by the formula", unit="ratio", better="higher", of=speedup_formula),
+    Metric(name="residual", title="speedup / formula − 1", unit="share", better=None, of=residual),
+)

@@ -1,0 +1,113 @@
+"""Tokens per second: of a request once it decodes, and of the whole cell while it is full."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from speedbench.stats import UNAVAILABLE, answered, block_shares, estimate, full_passes, ratio_of_sums, shares
+from speedbench.types import Measured, Measurement, Metric, Record
+
+
+def decode_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Σ (tokens − tokens of the first event) / Σ (t_last − t_first), over requests whose window is not empty."""
+    return {"decode_tps": ratio_of_sums(shares(answered(measured), _decoded), origin="derived")}
+
+
+def output_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Tokens committed by the whole cell per second of its steady window.
+
+    With passes: the steady window is the full-batch passes, drafting, verifying and the rest, without prefills.
+    Each commits B · al tokens, so it is B · al / mean seconds of a full-batch pass.
+    Without: the stretches in which at least `concurrency` requests were in flight (sent, and not ended), prefills
+    included; tokens are those whose events fall inside. Unavailable where the cell was never full.
+    """
+    return {"output_tps": _by_passes(measured) if measured.passes else _by_events(measured)}
+
+
+def _decoded(record: Record) -> tuple[float, float]:
+    """Tokens after the first event, and the seconds they took; nothing where there is no such window."""
+    tokens = len(record.output) - record.first_tokens
+    if record.first is None or record.last is None or record.last <= record.first or tokens <= 0:
+        return 0.0, 0.0
+    return tokens, record.last - record.first
+
+
+def _by_passes(measured: Measured) -> Measurement:
+    rows = [(0.0, 0.0, each.draft + each.verify + each.other, each.batch) for each in full_passes(measured)]
+    records = answered(measured)
+    steps = shares(records, lambda record: (sum(step.committed for step in record.steps), len(record.steps), 0.0, 0.0))
+    parts = [*steps, *block_shares("passes", rows)]
+    conversations = len({record.request for record in records if record.steps})
+    return estimate(parts, lambda s: (s[0] / s[1]) / (s[2] / s[3]), origin="derived", n=conversations)
+
+
+def _by_events(measured: Measured) -> Measurement:
+    by_clock: dict[int, list[Record]] = {}
+    for record in answered(measured):
+        by_clock.setdefault(record.process, []).append(record)
+    rows: list[tuple[float, float]] = []
+    for _, records in sorted(by_clock.items()):
+        found = _windows(records, measured.cell.concurrency)
+        if found is None:
+            return UNAVAILABLE
+        rows += found
+    conversations = len({record.request for record in answered(measured)})
+    return estimate(block_shares("", rows), lambda s: s[0] / s[1], origin="derived", n=conversations)
+
+
+def _windows(records: Sequence[Record], concurrency: int) -> list[tuple[float, float]] | None:
+    """Tokens and seconds of each stretch with enough requests in flight; None where an event's time is not known."""
+    events: list[tuple[float, int]] = []
+    edges: list[tuple[float, int]] = []
+    for record in records:
+        if record.first is None or record.last is None or any(step.at is None for step in record.steps):
+            return None
+        edges += [(record.sent, 1), (record.last, -1)]
+        events.append((record.first, record.first_tokens))
+        events += [(step.at, step.committed) for step in record.steps if step.at is not None]
+    return _counted(sorted(events), _full(sorted(edges), concurrency))
+
+
+def _full(edges: Sequence[tuple[float, int]], concurrency: int) -> list[tuple[float, float]]:
+    """The stretches between edges in which at least `concurrency` requests are in flight."""
+    found = []
+    in_flight, since = 0, 0.0
+    for time, change in edges:
+        if in_flight >= concurrency and time > since:
+            found.append((since, time))
+        in_flight, since = in_flight + change, time
+    return found
+
+
+def _counted(events: Sequence[tuple[float, int]], windows: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Tokens of the events in each window (after its start, up to its end), with its seconds."""
+    times = [time for time, _ in events]
+    until = [0, *accumulate(tokens for _, tokens in events)]
+
+    def by(time: float) -> int:
+        return until[bisect_right(times, time)]
+
+    return [(float(by(end) - by(start)), end - start) for start, end in windows]
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="decode_tps",
+        title="tokens per second of a request once it decodes",
+        unit="tokens/s",
+        better="higher",
+        of=decode_tps,
+        by_category=True,
+    ),
+    Metric(
+        name="output_tps",
+        title="tokens per second of the whole cell while it is full",
+        unit="tokens/s",
+        better="higher",
+        of=output_tps,
+    ),
+)

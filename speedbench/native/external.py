@@ -1,0 +1,83 @@
+"""An external draft model: any smaller causal LM with the target's tokenizer, run D times a pass over its own slots."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from speedbench.native.chat import shared_vocab
+from speedbench.native.proposer import Draft, Near, Plan, Row, uniforms
+from speedbench.native.slots import Slots
+from speedbench.native.target import Target, prefill
+from speedbench.native.verify import draw, probabilities
+
+
+class External:
+    """Serial drafting. Each pass first feeds the last two committed tokens, of which the earlier is a rewrite or the one
+    draft that was accepted but never fed, so that all rows catch up with the same window."""
+
+    taps: tuple[int, ...] = ()
+    depends_on_block_length = False
+    stateful = False
+
+    def __init__(self, model: Target, plan: Plan, slots: Slots, shared: int) -> None:
+        """`shared`: ids below it mean the same to both models; the tail is padding and never proposed."""
+        self.model, self.plan, self._slots, self._vocab = model, plan, slots, shared
+        self.limit: int | None = None
+        self.facts: Mapping[str, Any] = {
+            "parameters": model.parameters,
+            "bytes": model.bytes,
+            "bytes_per_token": self._slots.bytes_per_token,
+            "form": model.form,
+            "context": model.context,
+        }
+
+    def begin(self, row: Row, features: Mapping[int, Tensor]) -> None:
+        if row.prompt <= self._slots.length:
+            prefill(self.model, self._slots.rows(row.index, row.index + 1), row.ids[: row.prompt])
+
+    def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
+        counts = [0 if row is None else self._room(row, n) for row, n in zip(batch, room, strict=True)]
+        longest = max(counts)
+        device, sampled = self.model.device, self.plan.sampling.temperature > 0
+        if not longest:
+            return Draft(torch.zeros(len(batch), 0, dtype=torch.int64, device=device), counts)
+        low = next(row.index - b for b, row in enumerate(batch) if row is not None)
+        slots = self._slots.rows(low, low + len(batch))
+        live = [row is not None and n > 0 for row, n in zip(batch, counts, strict=True)]
+        ids = torch.tensor([row.ids[-2:] if row and on else [0, 0] for row, on in zip(batch, live, strict=True)])
+        start = [len(row.ids) - 2 if row and on else 0 for row, on in zip(batch, live, strict=True)]
+        ids, luck = ids.to(device), uniforms(batch, longest, device) if sampled else None
+        tokens, chances = [], []
+        for step in range(longest):
+            logits = self.model.forward(slots, ids, start, last_only=True).logits[:, -1, : self._vocab]
+            if luck is None:
+                picked = logits.argmax(-1)
+            else:
+                chances.append(probabilities(logits, self.plan.sampling))
+                picked = draw(chances[-1], luck[:, step])
+            tokens.append(picked)
+            start = [min(at + ids.shape[1], slots.length - 1) if on else 0 for at, on in zip(start, live, strict=True)]
+            ids = picked[:, None]
+        return Draft(torch.stack(tokens, 1), counts, torch.stack(chances, 1) if sampled else None)
+
+    def _room(self, row: Row, room: int) -> int:
+        """What fits the drafter's own positions: the last token fed stands at len(ids) + room - 2."""
+        return max(0, min(room, self._slots.length - len(row.ids) + 1))
+
+    def commit(self, batch: Sequence[Row | None], accepted: Sequence[int], features: Mapping[int, Tensor]) -> None: ...
+
+    def end(self, row: Row) -> None: ...
+
+
+def build(plan: Plan, near: Near, *, model: str, dtype: str | None, form: str) -> External:
+    drafter, chat = near.load(model, dtype, form)
+    shared = shared_vocab(near.chat.tokenizer, chat.tokenizer, near.target.vocab, drafter.vocab)
+    own = replace(plan, length=min(plan.length, drafter.context or plan.length))
+    return External(drafter, own, near.slots(drafter, own), shared)

@@ -1,0 +1,214 @@
+"""A lean forward for the Llama family (Llama, SmolLM2, Mistral, Qwen2, Qwen3 dense), built from the same weights.
+
+Equal in logits to the transformers model by test. It fuses q, k, v and gate, up, packs the weights for few rows on
+CPU, reads only the slots in use, and builds mask and rotary once a pass: most of what is left is reading weights.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from speedbench.native.packed import Linear, linear
+from speedbench.native.slots import Slots, Window
+from speedbench.native.target import Seen, refuse_state
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+Run = Callable[[Slots, Tensor, Window, bool, Sequence[int]], Seen]
+
+
+def fits(config: Any) -> str | None:
+    """Why this config needs the transformers form; None when the lean form serves it."""
+    if config.model_type not in FAMILIES:
+        return f"model type {config.model_type} is not of the Llama family"
+    if getattr(config, "quantization_config", None):
+        return "the weights are quantised"
+    if config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
+        return "its MLP is not a plain SiLU gate"
+    if rope(config).get("rope_type", "default") not in ("default", "linear", "llama3"):
+        return f"rope type {rope(config)['rope_type']} changes with the length"
+    return None
+
+
+def rope(config: Any) -> dict[str, Any]:
+    """The config's rotary settings under either of transformers' names (`rope_parameters` since 5.0)."""
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    return {"rope_theta": getattr(config, "rope_theta", 10000.0), **found}
+
+
+def inverse_frequencies(config: Any, width: int) -> Tensor:
+    """[width/2] float32. Llama 3's rule as in its release: long wave lengths are divided by the factor, short ones kept,
+    those between blended (transformers `modeling_rope_utils.py`)."""
+    settings = rope(config)
+    frequencies = 1.0 / (settings["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width))
+    kind = settings.get("rope_type", "default")
+    if kind == "linear":
+        return frequencies / settings["factor"]
+    if kind == "llama3":
+        low, high = settings["low_freq_factor"], settings["high_freq_factor"]
+        turns = settings["original_max_position_embeddings"] * frequencies / (2 * torch.pi)
+        smooth = ((turns - low) / (high - low)).clamp(0, 1)
+        return (1 - smooth) * frequencies / settings["factor"] + smooth * frequencies
+    return frequencies
+
+
+@dataclass(slots=True)
+class _Layer:
+    norm: Tensor
+    qkv: Linear
+    out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+
+
+class LeanTarget:
+    """A dense Llama-family model over a slot cache."""
+
+    form = "lean"
+
+    def __init__(
+        self,
+        config: Any,
+        tensors: Mapping[str, Tensor],
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        pack: bool = True,
+    ) -> None:
+        refuse_state(config, config.model_type)
+        self.dtype, self.device = dtype, device
+        self.layers, self.vocab = config.num_hidden_layers, config.vocab_size
+        self.context: int | None = config.max_position_embeddings
+        self._hidden, self._eps = config.hidden_size, config.rms_norm_eps
+        self._heads = config.num_attention_heads
+        self._kv_heads = getattr(config, "num_key_value_heads", None) or self._heads
+        self._width = getattr(config, "head_dim", None) or self._hidden // self._heads
+        read = _Reader(tensors, dtype, device)
+        self._embedding = read("model.embed_tokens.weight")
+        head = self._embedding if config.tie_word_embeddings else read("lm_head.weight")
+        self._norm = read("model.norm.weight")
+        self._layers = [_layer(read, f"model.layers.{i}.", pack) for i in range(self.layers)]
+        self._head = linear(head, pack=pack)
+        self.parameters, self.bytes = read.parameters, read.parameters * dtype.itemsize
+        angles = torch.outer(torch.arange(self.context or 0).float(), inverse_frequencies(config, self._width))
+        half = torch.cat([-angles.sin(), angles.sin()], -1)
+        self._cos = torch.cat([angles.cos()] * 2, -1).to(dtype).to(device)
+        self._sin = half.to(dtype).to(device)
+        self.run: Run = self._run
+        """What a forward calls: replaced when the runner asks for torch.compile or CUDA graphs."""
+
+    def slots(self, batch: int, length: int, *, static: bool = False) -> Slots:
+        slots = Slots(self.layers, batch, length, self.dtype, self.device, static=static, context=self.context)
+        entry = torch.empty(1, self._kv_heads, 1, self._width, dtype=self.dtype, device=self.device)
+        for index in range(self.layers):
+            slots.allocate(index, entry, entry)
+        return slots
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        slots: Slots,
+        ids: Tensor,
+        start: Sequence[int],
+        *,
+        last_only: bool = False,
+        taps: Sequence[int] = (),
+    ) -> Seen:
+        return self.run(slots, ids, slots.window(start, ids.shape[1], self._kv_heads), last_only, taps)
+
+    def _run(self, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]) -> Seen:
+        batch, width = ids.shape
+        hidden, eps = (self._hidden,), self._eps
+        cos, sin = (
+            self._cos[window.positions].view(-1, 1, self._width),
+            self._sin[window.positions].view(-1, 1, self._width),
+        )
+        mask = self._grouped(window.mask)
+        x = F.embedding(ids, self._embedding).view(-1, self._hidden)
+        features: dict[int, Tensor] = {}
+        for index, layer in enumerate(self._layers):
+            if index in taps:
+                features[index] = x.view(batch, width, -1)
+            mixed = self._attend(index, layer, F.rms_norm(x, hidden, layer.norm, eps), slots, window, cos, sin, mask)
+            x = x + layer.out(mixed)
+            gate, up = layer.gate_up(F.rms_norm(x, hidden, layer.mlp_norm, eps)).chunk(2, -1)
+            x = x + layer.down(F.silu(gate) * up)
+        x = F.rms_norm(x, hidden, self._norm, eps)
+        if self.layers in taps:
+            features[self.layers] = x.view(batch, width, -1)
+        if last_only:
+            x = x.view(batch, width, -1)[:, -1]
+        return Seen(self._head(x).view(batch, 1 if last_only else width, -1), features)
+
+    def _grouped(self, mask: Tensor | None) -> Tensor | None:
+        """[B, 1, W, end] → [B, 1, G·W, end]: the G query heads of a KV head become G·W queries of it."""
+        return None if mask is None else mask.repeat(1, 1, self._heads // self._kv_heads, 1)
+
+    def _attend(
+        self,
+        index: int,
+        layer: _Layer,
+        x: Tensor,
+        slots: Slots,
+        window: Window,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """x [B·W, H] → attention output [B·W, heads·width], storing this window's keys and values."""
+        batch, width = window.positions.shape
+        heads, kv, size = self._heads, self._kv_heads, self._width
+        qkv = layer.qkv(x).view(-1, heads + 2 * kv, size)
+        qk = qkv[:, : heads + kv]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q_part = F.rms_norm(qk[:, :heads], (size,), layer.q_norm, self._eps)
+            qk = torch.cat([q_part, F.rms_norm(qk[:, heads:], (size,), layer.k_norm, self._eps)], 1)
+        qk = torch.addcmul(qk * cos, qk.roll(size // 2, -1), sin).view(batch, width, heads + kv, size)
+        value = qkv[:, heads + kv :].view(batch, width, kv, size)
+        keys, values = slots.write(index, window, qk[:, :, heads:].transpose(1, 2), value.transpose(1, 2))
+        query = qk[:, :, :heads].transpose(1, 2).reshape(batch, kv, -1, size)
+        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return mixed.view(batch, heads, width, size).transpose(1, 2).reshape(batch * width, heads * size)
+
+
+class _Reader:
+    """Tensors by name in one dtype on one device, counting parameters as they are read."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, device: torch.device) -> None:
+        self._tensors, self._dtype, self._device = tensors, dtype, device
+        self.parameters = 0
+
+    def __call__(self, *names: str) -> Tensor:
+        """One tensor, or several stacked by rows."""
+        parts = [self._tensors[name].to(device=self._device, dtype=self._dtype) for name in names]
+        self.parameters += sum(p.numel() for p in parts)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def maybe(self, *names: str) -> Tensor | None:
+        return self(*names) if names[0] in self._tensors else None
+
+
+def _layer(read: _Reader, prefix: str, pack: bool) -> _Layer:
+    attention, mlp = prefix + "self_attn.", prefix + "mlp."
+    qkv = [f"{attention}{x}_proj" for x in "qkv"]
+    return _Layer(
+        norm=read(prefix + "input_layernorm.weight"),
+        qkv=linear(read(*(f"{x}.weight" for x in qkv)), read.maybe(*(f"{x}.bias" for x in qkv)), pack=pack),
+        out=linear(read(attention + "o_proj.weight"), read.maybe(attention + "o_proj.bias"), pack=pack),
+        mlp_norm=read(prefix + "post_attention_layernorm.weight"),
+        gate_up=linear(read(mlp + "gate_proj.weight", mlp + "up_proj.weight"), pack=pack),
+        down=linear(read(mlp + "down_proj.weight"), pack=pack),
+        q_norm=read.maybe(attention + "q_norm.weight"),
+        k_norm=read.maybe(attention + "k_norm.weight"),
+    )

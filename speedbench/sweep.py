@@ -1,0 +1,240 @@
+"""A sweep: its cells, what they will take, and the running of them, the baseline interleaved with the others."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from speedbench.errors import UserError
+from speedbench.measure import mismatches, outputs
+from speedbench.results import Writer, load_cell
+from speedbench.task import content_hash
+from speedbench.types import (
+    Cell,
+    Conversation,
+    Drafting,
+    Engine,
+    Fit,
+    Load,
+    Pass,
+    Record,
+    Request,
+    Runner,
+    Sampling,
+    Session,
+    Task,
+)
+
+BASELINE = Drafting(label="none", drafter="none")
+_BLOCK = 4
+"""Conversations per row of the batch that a cell holds before the next cell has its turn."""
+_PROBES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What was asked for."""
+
+    task: Task
+    requests: tuple[Request, ...]
+    runner: Runner
+    draftings: tuple[Drafting, ...]
+    lengths: tuple[int, ...]
+    concurrencies: tuple[int, ...]
+    repeats: int
+    sampling: Sampling
+
+    def cells(self) -> list[tuple[Cell, Drafting]]:
+        """By concurrency and repeat the baseline, then every drafter at every D."""
+        pairs = [(BASELINE, 0), *((d, n) for d in self.draftings if d.drafter != "none" for n in self.lengths if n)]
+        return [
+            (
+                Cell(
+                    task=self.task.name, runner=self.runner.name, drafter=drafting.label, draft_length=length,
+                    concurrency=concurrency, repeat=repeat,
+                ),
+                drafting,
+            )
+            for concurrency in self.concurrencies
+            for repeat in range(self.repeats)
+            for drafting, length in pairs
+        ]  # fmt: skip
+
+    def config(self) -> dict[str, Any]:
+        """Everything that must be equal for a run to be gone on with."""
+        task = {key: value for key, value in asdict(self.task).items() if key != "folder"}
+        return {
+            "task": {**task, "requests": len(self.requests), "content_hash": content_hash(self.requests)},
+            "request_ids": [request.id for request in self.requests],
+            "runner": asdict(self.runner),
+            "draftings": [asdict(drafting) for drafting in self.draftings],
+            "draft_lengths": list(self.lengths),
+            "concurrency": list(self.concurrencies),
+            "repeats": self.repeats,
+            "sampling": asdict(self.sampling),
+            "cells": [asdict(cell) for cell, _ in self.cells()],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """What is known before anything runs."""
+
+    fits: tuple[Fit, ...]
+    cells: int
+    turns: int
+    most_tokens: int
+    """Tokens of all answers of all cells, if none stops early."""
+    estimated_seconds: float | None
+    """An upper bound at the plain pace, as if nothing were ever accepted; None where the pace is unknown."""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "rows": len(self.fits),
+            "prompt_tokens": [fit.prompt_tokens for fit in self.fits],
+            "cells": self.cells,
+            "turns": self.turns,
+            "most_output_tokens": self.most_tokens,
+            "estimated_seconds": self.estimated_seconds,
+        }
+
+
+def preflight(sweep: Sweep, session: Session) -> Preflight:
+    """Measure the prompts in the target's tokens. Raises `UserError` for those too long, and for a D that cannot fit."""
+    fits = session.fits(sweep.requests, sweep.sampling.max_tokens)
+    _refuse_too_long(fits, session.context)
+    longest = max(sweep.lengths, default=0)
+    if session.context is not None and longest >= session.context:
+        raise UserError(f"-D {longest}: beyond the target's context of {session.context} tokens; use less")
+    cells, turns = sweep.cells(), sum(len(request.turns) for request in sweep.requests)
+    tokens = turns * sweep.sampling.max_tokens
+    seconds = _seconds(sweep, session, fits, tokens)
+    return Preflight(
+        fits=fits, cells=len(cells), turns=turns * len(cells), most_tokens=tokens * len(cells),
+        estimated_seconds=seconds,
+    )  # fmt: skip
+
+
+def _refuse_too_long(fits: Sequence[Fit], context: int | None) -> None:
+    over = [fit for fit in fits if context is not None and fit.most_tokens > context]
+    if over:
+        shown = ", ".join(f"{fit.request} ({fit.most_tokens})" for fit in over[:5])
+        more = f" and {len(over) - 5} more" if len(over) > 5 else ""
+        raise UserError(
+            f"{len(over)} of {len(fits)} conversations could exceed the target's context of {context} tokens, "
+            f"answers included: {shown}{more}; shorten them or lower --max-tokens"
+        )
+
+
+def _seconds(sweep: Sweep, session: Session, fits: Sequence[Fit], tokens: int) -> float | None:
+    total, prompts = 0.0, sum(fit.prompt_tokens for fit in fits)
+    for concurrency in sweep.concurrencies:
+        pace = session.pace(concurrency)
+        if pace is None:
+            return None
+        cells = sum(1 for cell, _ in sweep.cells() if cell.concurrency == concurrency)
+        total += cells * (prompts * pace[0] + tokens * pace[1] / concurrency)
+    return round(total, 1)
+
+
+# ---- running -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A cell under way: its engine, once it is up, and its records so far."""
+
+    cell: Cell
+    drafting: Drafting
+    records: list[Record] = field(default_factory=list)
+    engine: Engine | None = None
+
+    def done(self, request: Request) -> bool:
+        own = [record for record in self.records if record.request == request.id]
+        return len(own) >= len(request.turns) or any(record.finish == "error" for record in own)
+
+
+Notify = Callable[[Cell, Record | None], None]
+"""Told of each record as it is written, and of each block with None as it begins."""
+
+
+def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, notify: Notify) -> None:
+    """Run every cell that is not there yet, block by block, then compare the outputs."""
+    load = Load(
+        sampling=sweep.sampling,
+        longest=max(fit.most_tokens for fit in fits),
+        widest=max(sweep.lengths, default=0),
+    )
+    lanes = [_lane(writer, cell, drafting) for cell, drafting in sweep.cells()]
+    groups: dict[tuple[int, int | None], list[_Lane]] = {}
+    for lane in lanes:
+        groups.setdefault((lane.cell.concurrency, lane.cell.repeat), []).append(lane)
+    for group in groups.values():
+        _run_group(sweep, session, load, writer, group, notify)
+        for lane in group:
+            lane.engine = None
+    if sweep.sampling.temperature == 0:
+        _compare(sweep, session, writer, groups.values())
+
+
+def _lane(writer: Writer, cell: Cell, drafting: Drafting) -> _Lane:
+    return _Lane(cell, drafting, list(load_cell(writer.path, cell).records))
+
+
+def _run_group(
+    sweep: Sweep, session: Session, load: Load, writer: Writer, group: Sequence[_Lane], notify: Notify
+) -> None:
+    """All cells of one concurrency and repeat: the baseline first in every block, the others forth and back."""
+    size = _BLOCK * group[0].cell.concurrency
+    for number, at in enumerate(range(0, len(sweep.requests), size)):
+        block = sweep.requests[at : at + size]
+        others = group[1:] if number % 2 == 0 else group[:0:-1]
+        for lane in (group[0], *others):
+            waiting = [request for request in block if not lane.done(request)]
+            if waiting:
+                _run_block(session, load, writer, lane, group[0], waiting, notify)
+
+
+def _run_block(
+    session: Session,
+    load: Load,
+    writer: Writer,
+    lane: _Lane,
+    baseline: _Lane,
+    waiting: Sequence[Request],
+    notify: Notify,
+) -> None:
+    notify(lane.cell, None)
+    if lane.engine is None:
+        lane.engine = session.engine(lane.drafting, lane.cell.draft_length, lane.cell.concurrency, load)
+        writer.facts(lane.cell, lane.engine.facts)
+        lane.engine.warm_up()
+    writer.add_noise(lane.cell, [session.probe() for _ in range(_PROBES)])
+    work = [
+        Conversation(
+            request=request,
+            done=outputs(lane.records, request.id),
+            expected=None if lane is baseline else outputs(baseline.records, request.id),
+        )
+        for request in waiting
+    ]
+    for event in lane.engine.serve(work):
+        if isinstance(event, Pass):
+            writer.add_pass(lane.cell, event)
+        else:
+            record = replace(event, process=writer.process)
+            writer.add_record(lane.cell, record)
+            lane.records.append(record)
+            notify(lane.cell, record)
+    writer.flush()
+
+
+def _compare(sweep: Sweep, session: Session, writer: Writer, groups: Any) -> None:
+    requests: Mapping[str, Request] = {request.id: request for request in sweep.requests}
+    for lane, baseline in chain.from_iterable(((lane, group[0]) for lane in group) for group in groups):
+        found = mismatches(lane.records, baseline.records, requests, session)
+        writer.mismatches(lane.cell, found)

@@ -1,0 +1,159 @@
+"""Turns a task into requests: rows of its source, checked, and a balanced, seeded subset of them."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from speedbench import catalog, plugins
+from speedbench.errors import UserError
+from speedbench.types import Request, Task
+
+SHAPES = ("turns", "prompt", "messages")
+"""The ways in which a row may give its turns, exactly one of them."""
+
+COLUMNS = frozenset({"id", "category", "system", "_at", *SHAPES})
+
+
+def load(name: str) -> Task:
+    """A shipped task by name, or the one of a path ending in .yaml, .yml or .jsonl."""
+    return catalog.task(name)
+
+
+def requests(task: Task, limit: int | None = None, seed: int = 0) -> tuple[Request, ...]:
+    """The task's conversations in the source's order; `limit` takes that many, spread evenly over the categories.
+
+    The same task, limit and seed give the same requests on every machine, and a larger limit keeps those of a smaller.
+    """
+    if limit is not None and limit < 1:
+        raise UserError(f"--limit: should be a whole number from 1 (got {limit})")
+    try:
+        rows = list(plugins.load("sources", task.source)(task.where, task.folder))
+        if not rows:
+            raise UserError("has no prompts, its source is empty")
+        found = tuple(_request(row, number, task.system) for number, row in enumerate(rows, start=1))
+        _refuse_duplicates(found, rows)
+    except UserError as error:
+        raise UserError(f"task '{task.name}': {error}") from error
+    _warn_of_unused(task, rows)
+    return found if limit is None else _balanced(found, limit, seed)
+
+
+def content_hash(requests: Iterable[Request]) -> str:
+    """What was asked, in 16 hex digits: one changed byte or another order gives another hash."""
+    content = [[one.id, one.category, list(one.turns), one.system] for one in requests]
+    return sha256(json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+# ---- rows → requests ------------------------------------------------------------------------------------------------
+
+
+def _request(row: Mapping[str, Any], number: int, system: str | None) -> Request:
+    at = str(row.get("_at", f"row {number}"))
+    turns, own_system = _conversation(row, at)
+    return Request(
+        id=_label(row, "id", at, str(number)),
+        category=_label(row, "category", at, "all"),
+        turns=tuple(turns),
+        system=own_system or system,
+    )
+
+
+def _label(row: Mapping[str, Any], key: str, at: str, absent: str) -> str:
+    got = row.get(key)
+    if got is None:
+        return absent
+    if isinstance(got, bool) or not isinstance(got, (str, int)) or not str(got).strip():
+        raise UserError(f"{at}: {key}: should be text or a whole number (got {got!r})")
+    return str(got)
+
+
+def _conversation(row: Mapping[str, Any], at: str) -> tuple[list[str], str | None]:
+    """The user's turns and the system prompt of a row."""
+    given = [shape for shape in SHAPES if row.get(shape) is not None]
+    if len(given) != 1:
+        got = " and ".join(given) or f"only {', '.join(sorted(set(row) - {'_at'})) or 'an empty row'}"
+        raise UserError(f"{at}: turns: needs one of {', '.join(SHAPES)} (got {got})")
+    system = row.get("system")
+    if system is not None and not isinstance(system, str):
+        raise UserError(f"{at}: system: should be text (got {type(system).__name__})")
+    turns: Any = row[given[0]]
+    if given[0] == "messages":
+        turns, said = _from_messages(turns, at)
+        if system and said:
+            raise UserError(f"{at}: system: stands twice, as a key and among the messages")
+        system = system or said
+    return _checked([turns] if given[0] == "prompt" else turns, given[0], at), system
+
+
+def _from_messages(messages: Any, at: str) -> tuple[list[Any], str | None]:
+    """Answers that stand in the messages are left out: the model's own take their place."""
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise UserError(f"{at}: messages: should be a list of objects with role and content")
+    roles: dict[str, list[Any]] = {"system": [], "user": [], "assistant": []}
+    for message in messages:
+        role = message.get("role")
+        if role not in roles:
+            raise UserError(f"{at}: messages: role should be one of {', '.join(roles)} (got {role!r})")
+        roles[role].append(message.get("content"))
+    system = roles["system"]
+    if len(system) > 1 or not all(isinstance(content, str) for content in system):
+        raise UserError(f"{at}: messages: should hold one system message of text at most (got {len(system)})")
+    return roles["user"], system[0] if system else None
+
+
+def _checked(turns: Any, key: str, at: str) -> list[str]:
+    if not isinstance(turns, list):
+        raise UserError(f"{at}: {key}: should be a list of texts (got {type(turns).__name__})")
+    if not turns:
+        raise UserError(f"{at}: {key}: holds no user turn")
+    for number, turn in enumerate(turns, start=1):
+        if not isinstance(turn, str):
+            raise UserError(f"{at}: {key}: turn {number} should be text (got {type(turn).__name__})")
+        if not turn.strip():
+            raise UserError(f"{at}: {key}: turn {number} is empty")
+    return turns
+
+
+def _refuse_duplicates(found: Sequence[Request], rows: Sequence[Mapping[str, Any]]) -> None:
+    first: dict[str, Mapping[str, Any]] = {}
+    for one, row in zip(found, rows, strict=True):
+        if one.id in first:
+            raise UserError(f"{row.get('_at')}: id: '{one.id}' is taken already by {first[one.id].get('_at')}")
+        first[one.id] = row
+
+
+def _warn_of_unused(task: Task, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A column that no prompt shows may be context without which the answers mean nothing."""
+    unused = Counter(
+        key for row in rows for key, got in row.items() if key not in COLUMNS and got not in (None, "", [], {})
+    )
+    for key, count in sorted(unused.items()):
+        said = f"task '{task.name}': column '{key}' is filled in {count} of {len(rows)} rows but no prompt uses it"
+        warnings.warn(said, UserWarning, stacklevel=3)
+
+
+# ---- the subset -----------------------------------------------------------------------------------------------------
+
+
+def _balanced(found: Sequence[Request], limit: int, seed: int) -> tuple[Request, ...]:
+    """`limit` requests: the categories give their next in turn until enough are taken; the seed orders them."""
+    waiting: dict[str, list[Request]] = {}
+    for one in sorted(found, key=lambda one: _rank(seed, one.id)):
+        waiting.setdefault(one.category, []).append(one)
+    order = sorted(waiting, key=lambda category: _rank(seed, category))
+    longest = max(len(queue) for queue in waiting.values())
+    dealt = [waiting[category][turn] for turn in range(longest) for category in order if turn < len(waiting[category])]
+    taken = {one.id for one in dealt[:limit]}
+    return tuple(one for one in found if one.id in taken)
+
+
+def _rank(seed: int, name: str) -> bytes:
+    """A hash rather than a generator: it does not depend on the Python version or on the order of the file."""
+    return sha256(f"{seed}\0{name}".encode()).digest()
