@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
@@ -123,7 +124,9 @@ def _definition(kind: Kind, name: str, schema: type[Schema]) -> tuple[str, str, 
         path = Path(name)
         return path.stem, str(path.parent), _validated(_text(path, name), name, schema)
     if name not in names(kind):
-        raise UnknownName(kind.removesuffix("s"), name, names(kind))
+        endings = ".yaml, .yml or .jsonl" if kind == "tasks" else ".yaml or .yml"
+        beside = f"; or a path ending in {endings}" if "/" in name or Path(name).suffix else ""
+        raise UnknownName(kind.removesuffix("s"), name, names(kind), beside)
     base = folder(kind)
     return name, str(base), _validated(_text(base / f"{name}.yaml", name), f"{kind}/{name}.yaml", schema)
 
@@ -161,6 +164,11 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             first[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(  # YAML 1.1 takes 1.0e-7 for a number and 1e-7 for text
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 def _tree(text: str, shown: str) -> tuple[Any, yaml.Node | None]:

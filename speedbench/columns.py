@@ -50,6 +50,13 @@ def csv_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     return [asdict(result.cell) | _flat(result, names) for result in results]
 
 
+def csv_text(results: Sequence[Result]) -> str:
+    """The rows as CSV, numbers in full."""
+    import pandas
+
+    return str(pandas.DataFrame(csv_rows(results)).to_csv(index=False, lineterminator="\n"))
+
+
 def _names(results: Sequence[Result]) -> list[str]:
     """All metrics in the order of their families; the positions of one metric together and in order."""
     first: dict[str, int] = {}
@@ -122,7 +129,7 @@ def _residual(result: Result) -> str:
 def _lossless(result: Result) -> str:
     """`24/24`, `22/24 (2 near ties)`, `20/24 4 REAL`; a mismatch whose gap the engine cannot say is `unexplained`."""
     share = measurement(result, "lossless")
-    if share.value is None:
+    if share.value is None or result.cell.is_baseline:  # which was compared with nothing but itself
         return UNKNOWN
     same = round(share.value * share.n)
     real, near = (round(value(result, name) or 0) for name in ("lossless_real", "near_ties"))

@@ -9,7 +9,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import import_module
@@ -57,6 +57,21 @@ def redact(text: str) -> str:
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
+
+
+_SECRET_KEY = re.compile(r"(.*[_-])?(api[_-]?key|token|secret|password)", re.IGNORECASE)
+
+
+def without_secrets(tree: Any) -> Any:
+    """The same values with every text redacted, and every text starred out whose key says that it is a secret."""
+    if isinstance(tree, str):
+        return redact(tree)
+    if isinstance(tree, Mapping):
+        return {
+            key: "***" if isinstance(inner, str) and _SECRET_KEY.fullmatch(str(key)) else without_secrets(inner)
+            for key, inner in tree.items()
+        }
+    return [without_secrets(each) for each in tree] if isinstance(tree, (list, tuple)) else tree
 
 
 # ---- what it ran on -------------------------------------------------------------------------------------------------

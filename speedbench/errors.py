@@ -15,11 +15,11 @@ class UserError(Exception):
 class UnknownName(UserError):
     """A name that nothing bears: `no drafter named 'ngrm'. Did you mean 'ngram'? Have: …`."""
 
-    def __init__(self, kind: str, name: str, have: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, have: Iterable[str], beside: str = "") -> None:
         names = sorted(have)
         close = get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}'?" if close else ""
-        super().__init__(f"no {kind} named '{name}'.{hint} Have: {', '.join(names) or 'none'}")
+        super().__init__(f"no {kind} named '{name}'.{hint} Have: {', '.join(names) or 'none'}{beside}")
 
 
 class Unsupported(UserError):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from speedbench.stats import percentile
 from speedbench.types import Mismatch, Record, Request, Session
@@ -38,19 +38,21 @@ def mismatches(
         other = theirs.get(key)
         if other is None or other.prompt_sha != record.prompt_sha or other.output == record.output:
             continue
+        index = parting(record.output, other.output)
         before = outputs(baseline, record.request)[: record.turn]
-        found.append(_mismatch(record, other, lambda said, b=before, r=record: session.gap(requests[r.request], [*b, said]),
-                               session.near_tie()))  # fmt: skip
+        gap = session.gap(requests[record.request], [*before, other.output[:index]])
+        found.append(_mismatch(record, other, index, gap, session.near_tie()))
     return found
 
 
-def _mismatch(
-    record: Record, other: Record, gap_after: Callable[[tuple[int, ...]], float | None], near_tie: float
-) -> Mismatch:
-    ours, theirs = record.output, other.output
+def parting(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """The first index at which two different outputs differ; where one ends, if it is the beginning of the other."""
     both = min(len(ours), len(theirs))
-    index = next((i for i in range(both) if ours[i] != theirs[i]), both)
-    gap = gap_after(theirs[:index])
+    return next((i for i in range(both) if ours[i] != theirs[i]), both)
+
+
+def _mismatch(record: Record, other: Record, index: int, gap: float | None, near_tie: float) -> Mismatch:
+    ours, theirs = record.output, other.output
     return Mismatch(
         request=record.request,
         turn=record.turn,

@@ -18,17 +18,20 @@ Square = tuple[str, str, int]
 """Task, runner and concurrency: results of different squares are never ranked against each other."""
 
 
-def recommendations(results: Sequence[Result], unservable: Collection[str] = ()) -> list[dict[str, Any]]:
+def recommendations(
+    results: Sequence[Result], unservable: Collection[str] = (), *, noisy: bool = False
+) -> list[dict[str, Any]]:
     """One plain dict a concurrency. Repeats are judged pooled where a pooled cell is among the results.
 
     `unservable` are labels that nobody can serve with, as the oracle; they are measured, never recommended.
-    `verdict` is `speculate`, `within_noise` (fastest, but its interval reaches 1), `do_not_speculate`, or `unknown`
-    where no cell has a speedup that can be trusted.
+    `noisy` says that the machine was too restless for times to be relied on.
+    `verdict` is `speculate`, `within_noise` (fastest, but its interval reaches 1, or it has none and is near 1),
+    `do_not_speculate`, or `unknown` where no cell has a speedup that can be trusted.
     """
     squares: dict[Square, list[Result]] = {}
     for result in _judged([each for each in results if each.cell.drafter not in unservable]):
         squares.setdefault((result.cell.task, result.cell.runner, result.cell.concurrency), []).append(result)
-    return [_recommendation(square, squares[square]) for square in sorted(squares)]
+    return [_recommendation(square, squares[square], noisy) for square in sorted(squares)]
 
 
 def break_even_concurrency(found: Sequence[Mapping[str, Any]]) -> float | None:
@@ -63,7 +66,7 @@ def _judged(results: Sequence[Result]) -> list[Result]:
     return together or list(results)
 
 
-def _recommendation(square: Square, results: Sequence[Result]) -> dict[str, Any]:
+def _recommendation(square: Square, results: Sequence[Result], noisy: bool) -> dict[str, Any]:
     task, runner, concurrency = square
     drafted = [result for result in results if not result.cell.is_baseline]
     reasons = [(result, _against(result)) for result in drafted]
@@ -84,7 +87,7 @@ def _recommendation(square: Square, results: Sequence[Result]) -> dict[str, Any]
         "minimum_detectable_effect": value(best, "speedup_mde") if best else None,
         "within_noise": [_named(each) for each in ranked[1:] if best and _as_good(each, best)],
         "excluded": [{**_named(result), "reason": reason} for result, reason in reasons if reason],
-        "notes": _notes(best),
+        "notes": _notes(best, noisy),
     }
 
 
@@ -112,7 +115,9 @@ def _verdict(best: Result | None) -> str:
     found = measurement(best, "speedup")
     if found.value is None or found.value <= 1:
         return "do_not_speculate"
-    return "within_noise" if found.low is not None and found.low <= 1 else "speculate"
+    if found.low is None:
+        return "within_noise" if found.value <= 1 + MARGIN else "speculate"
+    return "within_noise" if found.low <= 1 else "speculate"
 
 
 def _as_good(result: Result, best: Result) -> bool:
@@ -128,10 +133,14 @@ def _named(result: Result) -> dict[str, Any]:
     return {"drafter": cell.drafter, "draft_length": cell.draft_length, "speedup": value(result, "speedup")}
 
 
-def _notes(best: Result | None) -> list[str]:
+def _notes(best: Result | None, noisy: bool) -> list[str]:
     """What the recommendation rests on less firmly than it seems."""
     if best is None:
         return []
+    return ["The machine was noisy: measure again before relying on this"] * noisy + _unexplained(best)
+
+
+def _unexplained(best: Result) -> list[str]:
     share = measurement(best, "lossless")
     if share.value is None:
         return ["Whether its outputs equal the baseline's was not checked"]

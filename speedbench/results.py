@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +15,9 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
+from speedbench.environment import without_secrets
 from speedbench.errors import UserError
+from speedbench.files import append, document, drop_torn_line, dumps, lines, safe, write_whole
 from speedbench.types import Cell, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
@@ -26,31 +26,25 @@ SCHEMA = 1
 _DIGITS = 7
 """Decimal places of a time: a tenth of a microsecond."""
 
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_NEEDED = {"config": dict, "processes": list, "finished": bool}
+_DERIVED = ("cells", "request_ids")
+"""Keys of a config that differ only because another does."""
+_CONFIG = ("task", "request_ids", "runner", "draftings", "cells")
+"""What a run.json must hold for anything to be made of it."""
 
 Value = TypeVar("Value")
-_RECORD, _PASS, _MISMATCH, _CELL = (TypeAdapter(kind) for kind in (Record, Pass, Mismatch, Cell))
+_RECORD, _PASS, _MISMATCH, _CELL = TypeAdapter(Record), TypeAdapter(Pass), TypeAdapter(Mismatch), TypeAdapter(Cell)
 
 
-def safe(name: str, longest: int = 80) -> str:
-    """A short file name for any name; one that had to change carries a hash of the whole, so that none collide."""
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
-    if slug == name and len(slug) <= longest and not _RESERVED.fullmatch(slug):
-        return slug
-    return f"{slug[: longest - 9] or 'x'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probes:
+    """A line of noise.jsonl."""
+
+    cell: str
+    seconds: tuple[float, ...]
 
 
-def dumps(document: Any, *, indent: int | None = None) -> str:
-    """Strict JSON: NaN and infinity are refused, other alphabets stay readable."""
-    separators = None if indent else (",", ":")
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """The file appears whole or not at all."""
-    scratch = path.with_name(path.name + ".tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
+_PROBES = TypeAdapter(_Probes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +60,20 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        """As it was begun, wherever the folder has gone since."""
+        return str(self.document.get("run", self.path.resolve().name))
+
+    @property
+    def missing(self) -> list[str]:
+        """Of each planned cell that is not all there, by key: how many conversations it lacks."""
+        ids = set(self.document["config"]["request_ids"])
+        there = {each.cell.key: {record.request for record in each.records} for each in self.measured}
+        lacking = {key: len(ids - there.get(key, set())) for key in map(_key, self.document["config"]["cells"])}
+        return [f"{key}: {n} of {len(ids)} conversations are not there" for key, n in lacking.items() if n]
+
+
+def _key(cell: Mapping[str, Any]) -> str:
+    return Cell(**cell).key
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
@@ -90,9 +97,8 @@ class Writer:
     def facts(self, cell: Cell, facts: Mapping[str, Any]) -> None:
         """What an engine said of itself, in cell.json."""
         self.folder(cell).mkdir(exist_ok=True)
-        write_whole(
-            self.folder(cell) / "cell.json", dumps({"cell": asdict(cell), "facts": dict(facts)}, indent=2) + "\n"
-        )
+        said = {"cell": asdict(cell), "facts": without_secrets(dict(facts))}
+        write_whole(self.folder(cell) / "cell.json", dumps(said, indent=2) + "\n")
 
     def add_pass(self, cell: Cell, one: Pass) -> None:
         """Held back until the next record, with which it is written."""
@@ -101,27 +107,40 @@ class Writer:
     def add_record(self, cell: Cell, record: Record) -> None:
         """Appended and flushed, with the passes before it."""
         self.flush()
-        _append(self.folder(cell) / "records.jsonl", [dumps(_rounded(asdict(record)))])
+        kept = asdict(record) | {"error": without_secrets(record.error), "raw": without_secrets(record.raw)}
+        append(self.folder(cell) / "records.jsonl", [dumps(_rounded(kept))])
 
     def flush(self) -> None:
-        for path, lines in self._waiting.items():
-            _append(path, lines)
+        for path, waiting in self._waiting.items():
+            append(path, waiting)
         self._waiting.clear()
 
     def add_noise(self, cell: Cell, seconds: Sequence[float]) -> None:
-        _append(self.path / "noise.jsonl", [dumps({"cell": cell.key, "seconds": [round(s, _DIGITS) for s in seconds]})])
+        append(self.path / "noise.jsonl", [dumps({"cell": cell.key, "seconds": [round(s, _DIGITS) for s in seconds]})])
 
     def mismatches(self, cell: Cell, found: Iterable[Mismatch]) -> None:
         """Compared: the file stands, empty when every output was equal."""
-        lines = [dumps(asdict(one)) + "\n" for one in found]
-        write_whole(self.folder(cell) / "mismatches.jsonl", "".join(lines))
+        write_whole(self.folder(cell) / "mismatches.jsonl", "".join(dumps(asdict(one)) + "\n" for one in found))
 
     def finish(self) -> None:
         self.document["finished"] = True
-        self._save()
+        self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
         write_whole(self.path / "run.json", dumps(self.document, indent=2) + "\n")
+
+
+def is_complete(path: Path, config: Mapping[str, Any], *, resume: bool) -> bool:
+    """Whether there is nothing left to do; asked before a model is loaded, of a config without its `target`.
+
+    Raises `UserError` for whatever `writing` would refuse.
+    """
+    refuse_occupied(path, resume)
+    if not resume:
+        return False
+    run, wanted = load(path), _wanted(config)
+    _refuse_other_config({key: run.document["config"].get(key) for key in wanted}, wanted, path)
+    return bool(run.document["finished"]) and not run.missing
 
 
 @contextmanager
@@ -130,7 +149,7 @@ def writing(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
 
     Raises `UserError` for a folder that holds something else, a run that another process writes, or another config.
     """
-    _refuse_occupied(path, resume)
+    refuse_occupied(path, resume)
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(str(path / ".lock"), timeout=0)
@@ -140,15 +159,21 @@ def writing(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
     except OSError as error:
         raise UserError(f"cannot write to '{path}': {error.strerror or error}; choose another --out") from None
     try:
+        refuse_occupied(path, resume)  # another process may have come and gone before the lock was ours
         yield _writer(path, config, environment)
     finally:
+        with suppress(OSError):  # while it is held, so that nobody else's is removed; Windows keeps it
+            (path / ".lock").unlink(missing_ok=True)
         lock.release()
-        (path / ".lock").unlink(missing_ok=True)
 
 
-def _refuse_occupied(path: Path, resume: bool) -> None:
+def refuse_occupied(path: Path, resume: bool) -> None:
+    """Raises `UserError` unless a run may begin in the folder or, with `resume`, go on in it."""
     if path.exists() and not path.is_dir():
         raise UserError(f"--out '{path}' is a file; name a folder")
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise UserError(f"cannot write to '{path}': '{there}' is no folder that can be written; choose another --out")
     inside = sorted(p.name for p in path.iterdir() if p.name != ".lock") if path.is_dir() else []
     if resume and "run.json" not in inside:
         raise UserError(f"--resume: no run in '{path}' (no run.json); leave --resume out to begin one")
@@ -159,44 +184,49 @@ def _refuse_occupied(path: Path, resume: bool) -> None:
 
 
 def _writer(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Writer:
-    wanted = json.loads(dumps(config))
+    wanted = _wanted(config)
     if (path / "run.json").is_file():
-        document = dict(read_document(path))
-        _refuse_other_config(document["config"], wanted, path)
-        document["processes"] = [*document["processes"], dict(environment)]
-        for raw in path.glob("*/*.jsonl"):
-            _drop_torn_line(raw)
+        stored = dict(read_document(path))
+        _refuse_other_config(stored["config"], wanted, path)
+        stored["processes"] = [*stored["processes"], dict(environment)]
+        for raw in path.rglob("*.jsonl"):
+            drop_torn_line(raw)
     else:
-        document = {"schema": SCHEMA, "run": path.name, "config": wanted, "processes": [dict(environment)]}
-    document["finished"] = False
-    writer = Writer(path, document)
-    writer._save()
+        stored = {"schema": SCHEMA, "run": path.resolve().name, "config": wanted, "processes": [dict(environment)]}
+    stored["finished"] = False
+    writer = Writer(path, stored)
+    writer.save()
     return writer
 
 
+def _wanted(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as run.json holds it."""
+    return dict(json.loads(dumps(without_secrets(dict(config)))))
+
+
 def _refuse_other_config(stored: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
-    differ = [key for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
+    every = list(_differences(stored, wanted))
+    differ = [each for each in every if each[0] not in _DERIVED] or every
     if differ:
-        shown = "; ".join(f"{k}: {_short(stored.get(k))} there, {_short(wanted.get(k))} asked for" for k in differ[:3])
-        raise UserError(f"--resume: '{path}' was run with other settings ({shown}); use the same or another --out")
+        shown = "; ".join(f"{key} is {_short(there)} there, {_short(asked)} here" for key, there, asked in differ[:3])
+        more = f"; and {len(differ) - 3} more" if len(differ) > 3 else ""
+        raise UserError(
+            f"--resume: '{path}' was run with other settings ({shown}{more}); use the same or another --out"
+        )
+
+
+def _differences(stored: Any, wanted: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every leaf that differs, as `sampling.max_tokens`, with what is there and what is wanted."""
+    if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
+        for key in {**stored, **wanted}:
+            yield from _differences(stored.get(key), wanted.get(key), f"{at}.{key}" if at else key)
+    elif stored != wanted:
+        yield at, stored, wanted
 
 
 def _short(value: Any) -> str:
-    text = dumps(value)
+    text = "absent" if value is None else repr(value) if isinstance(value, float) else dumps(value)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _append(path: Path, lines: Sequence[str]) -> None:
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        file.write("".join(line + "\n" for line in lines))
-        file.flush()
-
-
-def _drop_torn_line(path: Path) -> None:
-    """What a killed process left half-written at the end is forgotten."""
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
 def _rounded(document: dict[str, Any]) -> dict[str, Any]:
@@ -213,27 +243,27 @@ def _rounded(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_document(path: Path) -> Mapping[str, Any]:
-    """run.json of a run's folder, of this schema."""
+    """run.json of a run's folder, of this schema and with all that must be in it."""
     file = path / "run.json"
     if not file.is_file():
         raise UserError(f"'{path}' is no run: it has no run.json; name the folder that `speedbench run --out` wrote")
-    try:
-        document = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}") from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
-        raise UserError(f"{file} has schema {schema}; this speedbench reads schema {SCHEMA}")
-    return dict(document)
+    found = document(file, SCHEMA)
+    for key, kind in _NEEDED.items():
+        if not isinstance(found.get(key), kind):
+            raise UserError(f"{file}: {key}: should be a {kind.__name__} (got {_short_repr(found.get(key))})")
+    for key in _CONFIG:
+        if key not in found["config"]:
+            raise UserError(f"{file}: config.{key}: is missing")
+    return found
 
 
 def load(path: Path) -> Run:
     """A run with all that was measured so far; cells that were not begun are absent."""
-    document = read_document(path)
-    cells = [read(_CELL, cell, path / "run.json", 0) for cell in document["config"]["cells"]]
-    noise = [line["seconds"] for _, line in _lines(path / "noise.jsonl")]
+    found = read_document(path)
+    cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
+    noise = tuple(seconds for probes in _values(_PROBES, path / "noise.jsonl") for seconds in probes.seconds)
     measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
-    return Run(path=path, document=document, measured=measured, noise=tuple(s for group in noise for s in group))
+    return Run(path=path, document=found, measured=measured, noise=noise)
 
 
 def load_cell(path: Path, cell: Cell) -> Measured:
@@ -248,31 +278,19 @@ def load_cell(path: Path, cell: Cell) -> Measured:
 
 
 def _values(kind: TypeAdapter[Value], path: Path) -> tuple[Value, ...]:
-    return tuple(read(kind, line, path, number) for number, line in _lines(path))
+    return tuple(read(kind, line, f"{path} line {number}") for number, line in lines(path))
 
 
-def read(kind: TypeAdapter[Value], document: Any, path: Path, number: int) -> Value:
+def read(kind: TypeAdapter[Value], document: Any, where: str) -> Value:
     """One value out of JSON, or a `UserError` that names file, line and key."""
     try:
         return kind.validate_python(document)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path} line {number}: {key}: {first['msg']} (got {_short_repr(first['input'])})") from None
+        key = ".".join(map(str, first["loc"])) or "the whole"
+        raise UserError(f"{where}: {key}: {first['msg']} (got {_short_repr(first['input'])})") from None
 
 
 def _short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Each line's number and JSON; a torn last line is left out, as a run may still be writing it."""
-    if not path.is_file():
-        return
-    lines = path.read_text("utf-8").split("\n")
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            yield number, json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path} line {number} is not JSON: {error}") from None

@@ -13,7 +13,7 @@ from speedbench import catalog, plugins
 from speedbench.errors import UnknownName, Unsupported, UserError
 from speedbench.types import Drafting, Runner, Settings
 
-ENGINE = "engine"
+ENGINE, BASELINE = "engine", "none"
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 """A drafter's label names the folders of its cells."""
 
@@ -35,6 +35,8 @@ def load(name: str) -> Runner:
         mechanism = settings.get("drafter", label)
         if mechanism not in plugins.names("drafters"):
             raise UnknownName("drafter", str(mechanism), plugins.names("drafters"))
+        if label == BASELINE and mechanism != BASELINE:
+            raise UserError(f"runner '{runner.name}': drafters.{label}: is the name of the baseline; choose another")
     return runner
 
 
@@ -67,11 +69,14 @@ def _drafting(runner: Runner, label: str, override: Settings) -> Drafting:
     return Drafting(label=label, drafter=mechanism, settings=settings)
 
 
-def check(runner: Runner, drafting: Drafting) -> None:
-    """Raises `Unsupported` where the drafter's table does not have the runner's backend."""
+def check(runner: Runner, drafting: Drafting, lengths: Iterable[int] = ()) -> None:
+    """Raises `Unsupported` where the drafter's table does not have the runner's backend, and `UserError` where its
+    settings are not what the drafter takes at one of the draft lengths."""
     drafter = plugins.load("drafters", drafting.drafter)
     if runner.backend not in drafter.backends:
         raise Unsupported(drafting.drafter, runner.backend, drafter.backends)
+    for length in lengths:
+        drafter.backends[runner.backend](length, drafting.settings)
 
 
 def labelled(runner: Runner, drafting: Drafting) -> Drafting:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ def resolve(
             raise UnknownName(f"setting of {owner}", key, defaults)
     settings = {**defaults, **given}
     for key, value in given.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{owner}.{key}: should be a finite number (got {value})")
         _check_type(owner, key, value, defaults[key])
     for key, words in (choices or {}).items():
         if settings[key] not in words:
@@ -31,8 +34,13 @@ def resolve(
 def at_least(owner: str, settings: Mapping[str, Any], **least: float) -> None:
     """Refuse numbers below their least value."""
     for key, low in least.items():
-        if settings[key] is not None and settings[key] < low:
-            raise UserError(f"{owner}.{key}: at least {low} (got {settings[key]})")
+        value = settings[key]
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"{owner}.{key}: should be a number (got {value!r})")
+        if value < low:
+            raise UserError(f"{owner}.{key}: at least {low} (got {value})")
 
 
 def _check_type(owner: str, key: str, value: Any, default: Any) -> None:
@@ -44,4 +52,4 @@ def _check_type(owner: str, key: str, value: Any, default: Any) -> None:
         raise UserError(f"{owner}.{key}: should be {_SAID.get(wanted, wanted.__name__)} (got {value!r})")
 
 
-_SAID = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}
+_SAID = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list, as [1, 2]"}

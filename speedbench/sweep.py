@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 from speedbench.errors import UserError
@@ -48,9 +47,18 @@ class Sweep:
     repeats: int
     sampling: Sampling
 
+    @property
+    def pairs(self) -> list[tuple[Drafting, int]]:
+        """The baseline, then every drafter at every D."""
+        return [(BASELINE, 0), *((d, n) for d in self.draftings if d.drafter != "none" for n in self.lengths if n)]
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return len(self.concurrencies) * self.repeats * len(self.pairs)
+
     def cells(self) -> list[tuple[Cell, Drafting]]:
         """By concurrency and repeat the baseline, then every drafter at every D."""
-        pairs = [(BASELINE, 0), *((d, n) for d in self.draftings if d.drafter != "none" for n in self.lengths if n)]
         return [
             (
                 Cell(
@@ -61,7 +69,7 @@ class Sweep:
             )
             for concurrency in self.concurrencies
             for repeat in range(self.repeats)
-            for drafting, length in pairs
+            for drafting, length in self.pairs
         ]  # fmt: skip
 
     def config(self) -> dict[str, Any]:
@@ -90,7 +98,7 @@ class Preflight:
     most_tokens: int
     """Tokens of all answers of all cells, if none stops early."""
     estimated_seconds: float | None
-    """An upper bound at the plain pace, as if nothing were ever accepted; None where the pace is unknown."""
+    """At the plain pace, as if drafting cost exactly what it saves and no answer stopped early; None: pace unknown."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -104,12 +112,18 @@ class Preflight:
 
 
 def preflight(sweep: Sweep, session: Session) -> Preflight:
-    """Measure the prompts in the target's tokens. Raises `UserError` for those too long, and for a D that cannot fit."""
+    """Measure the prompts in the target's tokens, and bring every drafter up once, so that what is wrong is found here.
+
+    Raises `UserError` for prompts too long, a D that cannot fit, and a drafter that does not go with the target.
+    """
     fits = session.fits(sweep.requests, sweep.sampling.max_tokens)
     _refuse_too_long(fits, session.context)
     longest = max(sweep.lengths, default=0)
     if session.context is not None and longest >= session.context:
         raise UserError(f"-D {longest}: beyond the target's context of {session.context} tokens; use less")
+    for drafting in sweep.draftings:
+        if drafting.drafter != "none" and longest:
+            session.engine(drafting, longest, sweep.concurrencies[0], _load(sweep, fits))
     cells, turns = sweep.cells(), sum(len(request.turns) for request in sweep.requests)
     tokens = turns * sweep.sampling.max_tokens
     seconds = _seconds(sweep, session, fits, tokens)
@@ -164,11 +178,7 @@ Notify = Callable[[Cell, Record | None], None]
 
 def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, notify: Notify) -> None:
     """Run every cell that is not there yet, block by block, then compare the outputs."""
-    load = Load(
-        sampling=sweep.sampling,
-        longest=max(fit.most_tokens for fit in fits),
-        widest=max(sweep.lengths, default=0),
-    )
+    load = _load(sweep, fits)
     lanes = [_lane(writer, cell, drafting) for cell, drafting in sweep.cells()]
     groups: dict[tuple[int, int | None], list[_Lane]] = {}
     for lane in lanes:
@@ -179,6 +189,11 @@ def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, not
             lane.engine = None
     if sweep.sampling.temperature == 0:
         _compare(sweep, session, writer, groups.values())
+
+
+def _load(sweep: Sweep, fits: Sequence[Fit]) -> Load:
+    longest = max(fit.most_tokens for fit in fits)
+    return Load(sampling=sweep.sampling, longest=longest, widest=max(sweep.lengths, default=0))
 
 
 def _lane(writer: Writer, cell: Cell, drafting: Drafting) -> _Lane:
@@ -233,8 +248,8 @@ def _run_block(
     writer.flush()
 
 
-def _compare(sweep: Sweep, session: Session, writer: Writer, groups: Any) -> None:
-    requests: Mapping[str, Request] = {request.id: request for request in sweep.requests}
-    for lane, baseline in chain.from_iterable(((lane, group[0]) for lane in group) for group in groups):
-        found = mismatches(lane.records, baseline.records, requests, session)
-        writer.mismatches(lane.cell, found)
+def _compare(sweep: Sweep, session: Session, writer: Writer, groups: Iterable[Sequence[_Lane]]) -> None:
+    requests = {request.id: request for request in sweep.requests}
+    for group in groups:
+        for lane in group:
+            writer.mismatches(lane.cell, mismatches(lane.records, group[0].records, requests, session))

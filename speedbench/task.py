@@ -71,7 +71,7 @@ def _label(row: Mapping[str, Any], key: str, at: str, absent: str) -> str:
         return absent
     if isinstance(got, bool) or not isinstance(got, (str, int)) or not str(got).strip():
         raise UserError(f"{at}: {key}: should be text or a whole number (got {got!r})")
-    return str(got)
+    return _unicode(str(got), f"{at}: {key}")
 
 
 def _conversation(row: Mapping[str, Any], at: str) -> tuple[list[str], str | None]:
@@ -89,7 +89,8 @@ def _conversation(row: Mapping[str, Any], at: str) -> tuple[list[str], str | Non
         if system and said:
             raise UserError(f"{at}: system: stands twice, as a key and among the messages")
         system = system or said
-    return _checked([turns] if given[0] == "prompt" else turns, given[0], at), system
+    said = None if system is None else _unicode(system, f"{at}: system")
+    return _checked([turns] if given[0] == "prompt" else turns, given[0], at), said
 
 
 def _from_messages(messages: Any, at: str) -> tuple[list[Any], str | None]:
@@ -118,7 +119,15 @@ def _checked(turns: Any, key: str, at: str) -> list[str]:
             raise UserError(f"{at}: {key}: turn {number} should be text (got {type(turn).__name__})")
         if not turn.strip():
             raise UserError(f"{at}: {key}: turn {number} is empty")
+        _unicode(turn, f"{at}: {key}: turn {number}")
     return turns
+
+
+def _unicode(text: str, at: str) -> str:
+    """JSON can spell half a surrogate pair, which no tokenizer takes."""
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        raise UserError(f"{at} holds half a surrogate pair, as \\ud83d alone; that is no character")
+    return text
 
 
 def _refuse_duplicates(found: Sequence[Request], rows: Sequence[Mapping[str, Any]]) -> None:

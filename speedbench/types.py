@@ -1,4 +1,4 @@
-"""The words everybody uses, frozen, in the order the data flows: Task → Request → Cell → Pass, Step → Record → Result."""
+"""The words everybody uses, frozen, as the data flows: Task → Request → Cell → Pass, Step → Record → Result."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -242,10 +242,11 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A request as handed to an engine: `done` holds turns answered before a resume, `expected` the baseline's outputs."""
+    """A request as handed to an engine."""
 
     request: Request
     done: tuple[tuple[int, ...], ...] = ()
+    """Per turn answered before a resume, its token ids."""
     expected: tuple[tuple[int, ...], ...] | None = None
     """Per turn, the baseline's token ids; for `oracle` and `synthetic`, which replay them."""
 

@@ -7,18 +7,58 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from speedbench.types import Cell, Measured, Pass, Record, Step
+from pydantic import TypeAdapter
+
+from speedbench.measure import answers, parting
+from speedbench.pairing import baseline_of
+from speedbench.results import Run, read
+from speedbench.types import Cell, Measured, Measurement, Pass, Record, Step
 
 TOLERANCE = 1e-9
 """Relative difference that sums in another order may make."""
 
 
+def run_problems(run: Run) -> list[str]:
+    """Everything in a run's raw files that cannot be, in each cell and between them; empty when all is well."""
+    found = [problem for measured in run.measured for problem in problems(measured)]
+    if run.document["finished"]:
+        found += run.missing
+        for measured in run.measured:
+            baseline = baseline_of(measured, run.measured)
+            if baseline is not None and measured.mismatches is not None:
+                found += [f"{measured.cell.key}: {problem}" for problem in _mismatch_problems(measured, baseline)]
+    return found
+
+
 def problems(measured: Measured) -> list[str]:
     """Everything in the raw records and passes that cannot be; empty when all is well."""
     return [f"{measured.cell.key}: {problem}" for problem in _measured_problems(measured)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cell:
+    """What must stand of a cell in summary.json."""
+
+    task: str
+    runner: str
+    drafter: str
+    draft_length: int
+    concurrency: int
+    repeat: int | None
+    metrics: dict[str, Measurement]
+    by_category: dict[str, dict[str, Measurement]]
+
+
+_CELLS = TypeAdapter(list[_Cell])
+
+
+def refuse_unreadable(summary: Mapping[str, Any], path: str) -> None:
+    """Raises `UserError`, naming file and key, for a summary that has not the shape of one."""
+    read(_CELLS, summary.get("cells"), f"{path}: cells")
 
 
 def summary_problems(summary: Mapping[str, Any], recomputed: Mapping[str, Any]) -> list[str]:
@@ -32,7 +72,25 @@ def summary_problems(summary: Mapping[str, Any], recomputed: Mapping[str, Any]) 
             found += [f"{key}: {problem}" for problem in _differences(cell, right[key])]
         else:
             found.append(f"{key}: in the summary, but not in the raw files")
+    for name in sorted((summary.keys() | recomputed.keys()) - {"cells"}):
+        if not _same(summary.get(name), recomputed.get(name)):
+            found.append(f"summary: {name} is not what the raw files give")
     return found
+
+
+def _mismatch_problems(measured: Measured, baseline: Measured) -> Iterator[str]:
+    """The outputs that differ from the baseline's must be those that the mismatches name."""
+    theirs = answers(baseline.records)
+    differ = {
+        key: parting(ours.output, theirs[key].output)
+        for key, ours in answers(measured.records).items()
+        if key in theirs and theirs[key].prompt_sha == ours.prompt_sha and theirs[key].output != ours.output
+    }
+    said = {(each.request, each.turn): each.index for each in measured.mismatches or ()}
+    for name, turn in sorted(differ.keys() | said.keys()):
+        right, got = differ.get((name, turn)), said.get((name, turn))
+        if right != got:
+            yield f"{name} turn {turn}: a mismatch at {got} is noted; the outputs part at {right}"
 
 
 # ---- raw records and passes ----------------------------------------------------------------------------------------

@@ -158,3 +158,12 @@ def test_odd_yaml_is_a_user_error(text: str) -> None:
 )
 def test_a_setting_is_typed_as_in_yaml(text: str, value: object) -> None:
     assert catalog.value(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-7", 1e-7), ("1e3", 1000.0), ("-2E+2", -200.0), ("1e", "1e"), ("e7", "e7"), ("1e-7x", "1e-7x")],
+)
+def test_a_number_with_an_exponent_is_a_number(text: str, value: object) -> None:
+    assert catalog.value(text) == value
+    assert type(catalog.value(text)) is type(value)

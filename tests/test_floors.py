@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors",
-    "catalog plugins settings environment stats native serving",
+    "catalog plugins settings environment files stats native serving",
     "task runner measure results columns pairing sources drafters backends metrics",
     "sweep summarise recommend validate leaderboard compare report advise",
     "cli",

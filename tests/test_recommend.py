@@ -68,6 +68,19 @@ def test_a_gain_whose_interval_reaches_one_is_noise() -> None:
     )
 
 
+def test_without_an_interval_a_gain_within_the_margin_is_noise_too() -> None:
+    assert [recommendations([result(speedup=s)])[0]["verdict"] for s in (1.0, 1.019, 1.021)] == [
+        "do_not_speculate",
+        "within_noise",  # the margin is 2 %
+        "speculate",
+    ]
+
+
+def test_a_noisy_machine_is_said_in_the_recommendation_itself() -> None:
+    (found,) = recommendations([result(speedup=1.5, lossless=1)], noisy=True)
+    assert sentence(found).endswith("1.5x. The machine was noisy: measure again before relying on this")
+
+
 def test_with_intervals_those_that_overlap_are_as_good() -> None:
     found = recommendations(
         [

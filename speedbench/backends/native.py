@@ -67,6 +67,8 @@ class _Native:
     def open(self, runner: Runner) -> Iterator[NativeSession]:
         engine = resolve("engine", runner.engine, _DEFAULTS, _CHOICES)
         at_least("engine", engine, threads=1, relaxed_top_k=1, relaxed_delta=0)
+        if engine["threads"] is not None and not isinstance(engine["threads"], int):
+            raise UserError(f"engine.threads: should be an integer (got {engine['threads']})")
         if engine["threads"]:
             torch.set_num_threads(engine["threads"])
         yield NativeSession(runner, engine)
@@ -94,20 +96,21 @@ class NativeSession:
         self._runner, self._engine = runner, engine
         self._device, self._dtype = _device(engine["device"]), engine["dtype"]
         self._models: dict[tuple[str, str, str], tuple[Target, Chat]] = {}
-        self._slots: dict[tuple[int, int, bool], Slots] = {}
+        self._slots: dict[tuple[int, bool, int, bool], Slots] = {}
         self.target, self.chat = self._load(runner.model, None, engine["form"])
         self._speed_up()
         self._work = torch.ones(_PROBE_FLOATS, device=self._device)
 
     def _load(self, model: str, dtype: str | None, form: str) -> tuple[Target, Chat]:
-        key = (model, dtype or self._dtype, form)
+        wanted = dtype or self._dtype
+        if wanted not in tuple(_DTYPES):
+            raise UserError(f"dtype: one of {', '.join(_DTYPES)} (got '{wanted}')")
+        key = (model, wanted, form)
         if key not in self._models:
-            if key[1] not in _DTYPES:
-                raise UserError(f"dtype: one of {', '.join(_DTYPES)} (got '{key[1]}')")
             trust = bool(self._engine["trust_remote_code"])
             home = weights.folder(model)
             target = weights.target(
-                home, dtype=_DTYPES[key[1]], device=self._device, form=form, trust_remote_code=trust,
+                home, dtype=_DTYPES[wanted], device=self._device, form=form, trust_remote_code=trust,
                 pack=not self._engine["compile"],
             )  # fmt: skip
             self._models[key] = target, Chat(home, target.vocab, trust_remote_code=trust)
@@ -130,8 +133,9 @@ class NativeSession:
     def _static(self) -> bool:
         return any(self._engine[key] for key in ("static", "exact", "compile", "cuda_graphs"))
 
-    def _shared_slots(self, model: Target, plan: Plan) -> Slots:
-        key = (id(model), plan.rows, plan.static)
+    def _shared_slots(self, model: Target, plan: Plan, *, drafting: bool = True) -> Slots:
+        """A target that drafts for itself has a cache in each role: a drafter's writes are not the target's."""
+        key = (id(model), drafting, plan.rows, plan.static)
         have = self._slots.get(key)
         if have is None or have.length < plan.length:
             have = self._slots[key] = model.slots(plan.rows, plan.length, static=plan.static)
@@ -203,7 +207,7 @@ class NativeSession:
             if load.sampling.temperature > 0:
                 raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
             lossy = self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
-        slots = self._shared_slots(self.target, plan)
+        slots = self._shared_slots(self.target, plan, drafting=False)
         decoder = Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
         facts = {**facts_of(proposer), "acceptance": _rule(load, lossy), "settings": settings}
         return NativeEngine(decoder, self.chat, facts)

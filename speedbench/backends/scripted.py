@@ -8,14 +8,17 @@ Its answers are made up, so nothing it yields is a result; every number can be w
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from speedbench.settings import resolve
-from speedbench.types import Conversation, Drafting, Finish, Fit, Load, Pass, Record, Request, Runner, Step
+from speedbench import plugins
+from speedbench.errors import UserError
+from speedbench.settings import at_least, resolve
+from speedbench.types import Conversation, Drafting, Finish, Fit, Load, Pass, Record, Request, Runner, Settings, Step
 
 _DEFAULTS: dict[str, Any] = {
     "accepted": [3, 0, 2, 1],
@@ -27,9 +30,17 @@ _DEFAULTS: dict[str, Any] = {
     "context": 4096,
     "fails": [],
     "flips": [],
+    "gap": 2.0,
+    "real_seconds": 0.0,
 }
 """`accepted` is cycled over the steps of a turn, cut at D; `fails` and `flips` name requests that raise an error, or
-whose drafted answers differ from the baseline's."""
+whose drafted answers differ from the baseline's, where the target's top-2 gap is `gap`. A pass takes `real_seconds` of
+real time, so that there is time to kill a run; its clock does not notice."""
+
+_LEAST = {
+    "verify_seconds": 0, "verify_per_token": 0, "draft_per_token": 0, "other_seconds": 0, "prefill_seconds": 0,
+    "context": 1, "gap": 0, "real_seconds": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,11 @@ class _Scripted:
 
     @contextmanager
     def open(self, runner: Runner) -> Iterator[ScriptedSession]:
-        yield ScriptedSession(resolve("engine", runner.engine, _DEFAULTS))
+        script = resolve("engine", runner.engine, _DEFAULTS)
+        at_least("engine", script, **_LEAST)
+        if not script["accepted"] or not all(type(each) is int and each >= 0 for each in script["accepted"]):
+            raise UserError(f"engine.accepted: should be whole numbers from 0 (got {script['accepted']})")
+        yield ScriptedSession(script)
 
 
 BACKEND = _Scripted()
@@ -54,7 +69,8 @@ class ScriptedSession:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        return {"model": "scripted", "engine": dict(self._script), "warnings": []}
+        said = "scripted: made-up answers on a made-up clock; no number of this run was measured"
+        return {"model": "scripted", "engine": dict(self._script), "warnings": [said]}
 
     def fits(self, requests: Sequence[Request], max_tokens: int) -> tuple[Fit, ...]:
         return tuple(
@@ -71,10 +87,11 @@ class ScriptedSession:
         return 0.0, self._script["verify_seconds"]
 
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> ScriptedEngine:
-        return ScriptedEngine(self._script, draft_length, load)
+        settings = plugins.load("drafters", drafting.drafter).backends["scripted"](draft_length, drafting.settings)
+        return ScriptedEngine(self._script, draft_length, load, settings)
 
     def gap(self, request: Request, outputs: Sequence[Sequence[int]]) -> float | None:
-        return 2.0
+        return float(self._script["gap"])
 
     def near_tie(self) -> float:
         return 1e-3
@@ -86,23 +103,25 @@ class ScriptedSession:
 class ScriptedEngine:
     """One conversation after another on a clock that only the script moves."""
 
-    def __init__(self, script: Mapping[str, Any], draft_length: int, load: Load) -> None:
+    def __init__(self, script: Mapping[str, Any], draft_length: int, load: Load, settings: Settings) -> None:
         self._script, self._draft_length, self._most = script, draft_length, load.sampling.max_tokens
         self._now = 0.0
-        self.facts: Mapping[str, Any] = {"acceptance": "scripted", "parameters": 0, "bytes": 0, "bytes_per_token": 0}
+        self.facts: Mapping[str, Any] = {"acceptance": "scripted", "settings": dict(settings)}
 
     def warm_up(self) -> None: ...
 
     def serve(self, work: Sequence[Conversation]) -> Iterator[Record | Pass]:
         for conversation in work:
-            for turn in range(len(conversation.done), len(conversation.request.turns)):
-                yield from self._turn(conversation.request, turn)
+            request = conversation.request
+            for turn in range(len(conversation.done), len(request.turns)):
+                if request.id in self._script["fails"]:
+                    error = "ScriptedError: told to fail"
+                    yield self._record(request, turn, (), (), self._now, None, "error", error)
+                    break
+                yield from self._turn(request, turn)
 
     def _turn(self, request: Request, turn: int) -> Iterator[Record | Pass]:
         script, sent = self._script, self._now
-        if request.id in script["fails"]:
-            yield self._record(request, turn, (), (), sent, None, "error", "ScriptedError: told to fail")
-            return
         self._now += script["prefill_seconds"]
         first, left, steps = self._now, self._most - 1, []
         accepted = cycle(script["accepted"])
@@ -111,6 +130,7 @@ class ScriptedEngine:
             drafting = proposed * script["draft_per_token"]
             verifying = script["verify_seconds"] + proposed * script["verify_per_token"]
             self._now += drafting + verifying + script["other_seconds"]
+            time.sleep(script["real_seconds"])
             right = min(next(accepted), proposed)
             steps.append(Step(at=self._now, proposed=proposed, accepted=right, committed=right + 1))
             left -= right + 1
@@ -118,9 +138,11 @@ class ScriptedEngine:
                 at=self._now, batch=1, width=1 + proposed, proposed=proposed, draft=drafting, verify=verifying,
                 other=script["other_seconds"],
             )  # fmt: skip
-        flip = self._draft_length > 0 and request.id in script["flips"]
-        output = tuple((i * 7 + flip) % 1000 for i in range(self._most))
+        output = tuple((i * 7 + self._flips(request)) % 1000 for i in range(self._most))
         yield self._record(request, turn, output, tuple(steps), sent, first, "length", None)
+
+    def _flips(self, request: Request) -> bool:
+        return self._draft_length > 0 and request.id in self._script["flips"]
 
     def _record(
         self, request: Request, turn: int, output: tuple[int, ...], steps: tuple[Step, ...], sent: float,
@@ -128,11 +150,13 @@ class ScriptedEngine:
     ) -> Record:  # fmt: skip
         return Record(
             request=request.id, category=request.category, turn=turn, prompt_tokens=len(request.turns[turn].split()),
-            prompt_sha=_sha(request, turn), output=output, steps=steps, sent=sent, first=first,
+            prompt_sha=_sha(request, turn, self._flips(request)), output=output, steps=steps, sent=sent, first=first,
             last=None if first is None else self._now, first_tokens=1 if output else 0,
             prefill=None if first is None else first - sent, finish=finish, error=error,
         )  # fmt: skip
 
 
-def _sha(request: Request, turn: int) -> str:
-    return hashlib.sha256(" ".join(request.turns[: turn + 1]).encode()).hexdigest()[:16]
+def _sha(request: Request, turn: int, flips: bool = False) -> str:
+    """A later prompt holds the earlier answers, so it differs where they do."""
+    said = (*request.turns[: turn + 1], "flipped") if flips and turn else request.turns[: turn + 1]
+    return hashlib.sha256(" ".join(said).encode()).hexdigest()[:16]

@@ -18,6 +18,9 @@ import typer
 from speedbench import __version__
 from speedbench.errors import UserError
 
+HELPERS = frozenset({"document", "parse", "progress", "tables"})
+"""Files here that are no verb; they may import what `--help` must not wait for."""
+
 USER, OURS, INTERRUPTED = 2, 70, 130
 """Exit codes: the user's input, our fault, Ctrl-C."""
 
@@ -28,23 +31,35 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets `?`, not an exception
             stream.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
-    _app()(prog_name="speedbench")
+    sys.exit(_exit_code(sys.argv[1:] or ["--help"]))
+
+
+def _exit_code(words: list[str]) -> int:
+    """Runs the command line; what typer finds wrong with it becomes one line, as everything else that is wrong."""
+    try:
+        code = _app()(words, prog_name="speedbench", standalone_mode=False)
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:  # the class is click's or typer's own copy of it, by version; neither is imported here
+        if not hasattr(error, "format_message"):
+            raise
+        context = getattr(error, "ctx", None)
+        _complain(f"error: {error.format_message()} (see: {context.command_path if context else 'speedbench'} -h)")
+        return USER
+    return code if isinstance(code, int) else 0
 
 
 def _app() -> typer.Typer:
     app = typer.Typer(
         name="speedbench",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         pretty_exceptions_show_locals=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in sorted(module.name for module in iter_modules(__path__)):
-        command = getattr(import_module(f"{__name__}.{name}"), "command", None)
-        if command is not None:
-            app.command(name)(_guarded(command))
+    for name in sorted({module.name for module in iter_modules(__path__)} - HELPERS):
+        app.command(name)(_guarded(import_module(f"{__name__}.{name}").command))
     return app
 
 
@@ -88,10 +103,11 @@ def _guarded(command: Any) -> Any:
 
 
 def _complain(words: str) -> None:
-    """One line on stderr, without secrets."""
+    """One line on stderr, without secrets and without a character that a terminal would obey."""
     from speedbench.environment import redact
 
-    typer.echo(redact(" ".join(words.split())), err=True)
+    line = redact(" ".join(words.split()))
+    typer.echo("".join(each if each.isprintable() else ascii(each)[1:-1] for each in line), err=True)
 
 
 def _keep_traceback() -> str:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from speedbench import pairing, plugins
-from speedbench.columns import RESIDUAL_LIMIT, csv_rows, value
+from speedbench.columns import RESIDUAL_LIMIT, csv_text, value
+from speedbench.errors import UserError
+from speedbench.files import dumps, write_whole
 from speedbench.measure import NOISY, noise
 from speedbench.recommend import recommendations
-from speedbench.results import SCHEMA, Run, dumps, write_whole
+from speedbench.results import SCHEMA, Run
 from speedbench.summarise import results, to_json
-from speedbench.types import Metric, Result
+from speedbench.types import Measured, Metric, Result
 
 FEW = 20
 """Conversations below which an interval is said to rest on few."""
@@ -38,8 +40,13 @@ def summary(run: Run, found: Sequence[Result]) -> dict[str, Any]:
         "noise": noise(run.noise),
         "cells": [to_json(result) for result in found],
         "warnings": warnings(run, found),
-        "recommendation": recommendations(found, _unservable(run)),
+        "recommendation": recommendations(found, _unservable(run), noisy=_is_noisy(run)),
     }
+
+
+def _is_noisy(run: Run) -> bool:
+    spread = noise(run.noise)
+    return spread is not None and spread > NOISY
 
 
 def _unservable(run: Run) -> set[str]:
@@ -50,18 +57,19 @@ def _unservable(run: Run) -> set[str]:
 
 def write(run: Run, found: Sequence[Result]) -> dict[str, Any]:
     """summary.json and summary.csv beside the raw files, whole or not at all."""
-    import pandas
-
     document = summary(run, found)
     write_whole(run.path / "summary.json", dumps(document, indent=2) + "\n")
-    write_whole(run.path / "summary.csv", pandas.DataFrame(csv_rows(found)).to_csv(index=False, lineterminator="\n"))
+    write_whole(run.path / "summary.csv", csv_text(found))
     return document
 
 
 def warnings(run: Run, found: Sequence[Result]) -> list[str]:
     """What a reader must know, the whole run first."""
     said = [*_run_warnings(run), *pairing.warnings(run.measured)]
+    said += [f"{each.cell.key}: {failed}" for each in run.measured for failed in _failures(each)]
     for result in found:
+        if value(result, "al") is None:
+            said.append(f"{result.cell.key}: no step was measured, so there is no acceptance length and no speed")
         if not result.cell.is_baseline:
             said += _cell_warnings(result)
     return said
@@ -69,9 +77,14 @@ def warnings(run: Run, found: Sequence[Result]) -> list[str]:
 
 def _run_warnings(run: Run) -> list[str]:
     said = []
-    spread, processes = noise(run.noise), len(run.document["processes"])
-    if spread is not None and spread > NOISY:
-        said.append(f"the machine was noisy: a fixed piece of work varied by {100 * spread:.0f} %; times are no result")
+    if not run.document["finished"]:
+        said.append("the run is not finished; the same command with --resume goes on with it")
+    if run.missing:
+        said.append(f"conversations are missing in {len(run.missing)} cells: {'; '.join(run.missing[:3])}")
+    if _is_noisy(run):
+        spread = 100 * (noise(run.noise) or 0)
+        said.append(f"the machine was noisy: a fixed piece of work varied by {spread:.0f} %; times are no result")
+    processes = len({record.process for each in run.measured for record in each.records})
     if processes > 1:
         said.append(f"times come from {processes} processes: the run was interrupted and resumed")
     conversations = run.document["config"]["task"]["requests"]
@@ -82,6 +95,14 @@ def _run_warnings(run: Run) -> list[str]:
             "exact mode: every cell, the baseline too, runs at the width of the largest D, so that all are alike"
         )
     return said + [f"target: {each}" for each in run.document["config"].get("target", {}).get("warnings", ())]
+
+
+def _failures(measured: Measured) -> list[str]:
+    failed = [record for record in measured.records if record.finish == "error"]
+    if not failed:
+        return []
+    first = failed[0]
+    return [f"{len(failed)} of {len(measured.records)} turns failed, the first {first.request}: {first.error}"]
 
 
 def _cell_warnings(result: Result) -> list[str]:
@@ -96,7 +117,7 @@ def _cell_warnings(result: Result) -> list[str]:
         said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
         said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %")
-    if value(result, "t_verify") is None:
+    if value(result, "t_verify") is None and value(result, "al") is not None:
         said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
     return said
 
@@ -110,8 +131,6 @@ def exit_code(found: Sequence[Result]) -> int:
 
 def here(folder: str) -> Path:
     """The path of a run named on the command line."""
-    from speedbench.errors import UserError
-
     if not folder:
         raise UserError("which run? name the folder that `speedbench run --out` wrote, as results/NAME")
     path = Path(folder)

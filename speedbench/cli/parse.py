@@ -11,7 +11,7 @@ from typing import Any
 from speedbench.errors import UnknownName, UserError
 from speedbench.types import Sampling
 
-SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+SPAN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 MOST = 10_000
 """Values in one list: more is a slip of the hand, and would fill the memory."""
 
@@ -52,10 +52,21 @@ def integers(text: str, option: str, low: int = 0, high: int | None = None) -> l
     return sorted(found)
 
 
-def settings(pairs: Iterable[str], option: str = "--set") -> dict[str, dict[str, Any]]:
+def listed(options: Mapping[str, Any], key: str) -> str:
+    """An option that takes a list, as its flag would have it: YAML may say `1-4,8`, `4` or `[1, 2]`."""
+    got = options[key]
+    every = got if isinstance(got, list) else [got]
+    if not all(isinstance(each, (str, int)) and not isinstance(each, bool) for each in every):
+        raise UserError(f"--{key.replace('_', '-')}: should be a list, as [1, 2] or 1,2 (got {got!r})")
+    return ",".join(map(str, every))
+
+
+def settings(pairs: list[str], option: str = "--set") -> dict[str, dict[str, Any]]:
     """`ngram.match=latest`, `engine.seed=1` → {ngram: {match: latest}, engine: {seed: 1}}; values are YAML."""
     from speedbench import catalog
 
+    if not isinstance(pairs, list) or not all(isinstance(pair, str) for pair in pairs):
+        raise UserError(f"{option}: should be a list, as [ngram.max_n=3, engine.threads=2] (got {pairs!r})")
     found: dict[str, dict[str, Any]] = {}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -68,11 +79,19 @@ def settings(pairs: Iterable[str], option: str = "--set") -> dict[str, dict[str,
     return found
 
 
-def whole(options: Mapping[str, Any], key: str, low: int = 0) -> int:
+def whole(options: Mapping[str, Any], key: str, low: int = 0, high: int | None = None) -> int:
     """A whole number among the options, from a flag or from --config."""
     got = options[key]
-    if isinstance(got, bool) or not isinstance(got, int) or got < low:
-        raise UserError(f"--{key.replace('_', '-')}: should be a whole number from {low} (got {got!r})")
+    if isinstance(got, bool) or not isinstance(got, int) or got < low or (high is not None and got > high):
+        raise UserError(f"--{key.replace('_', '-')}: should be a whole number {_within(low, high)} (got {got!r})")
+    return got
+
+
+def word(options: Mapping[str, Any], key: str) -> str:
+    """A name or a path among the options."""
+    got = options[key]
+    if not isinstance(got, str) or not got.strip():
+        raise UserError(f"--{key.replace('_', '-')}: should be a name or a path (got {got!r})")
     return got
 
 

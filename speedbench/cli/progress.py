@@ -16,32 +16,31 @@ from speedbench.types import Cell, Record
 
 
 @contextmanager
-def progress(turns: int, *, quiet: bool) -> Iterator[Notify]:
-    """What a sweep tells goes to stderr; `turns` is how many there will be in all."""
+def progress(turns: int, done: int) -> Iterator[Notify]:
+    """What a sweep tells goes to stderr; `turns` is how many there will be, of which `done` are there already."""
     out = console(stderr=True)
-    if quiet:
-        yield lambda cell, record: None
-    elif out.is_terminal:
+    if out.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                    TextColumn("left"), TimeRemainingColumn())  # fmt: skip
         with Progress(*columns, console=out, transient=True) as bar:
-            task = bar.add_task("starting", total=turns)
+            task = bar.add_task("starting", total=turns, completed=done)
             yield lambda cell, record: bar.update(task, description=cell.key, advance=record is not None)
     else:
-        yield _Lines(turns)
+        yield _Lines(turns, done)
 
 
 class _Lines:
     """One plain line as each cell takes its turn."""
 
-    def __init__(self, turns: int) -> None:
-        self._turns, self._done, self._began = turns, 0, time.perf_counter()
+    def __init__(self, turns: int, done: int) -> None:
+        self._turns, self._before, self._done, self._began = turns, done, done, time.perf_counter()
 
     def __call__(self, cell: Cell, record: Record | None) -> None:
         if record is not None:
             self._done += 1
             return
         spent = time.perf_counter() - self._began
-        left = spent / self._done * (self._turns - self._done) if self._done else None
+        ours = self._done - self._before
+        left = spent / ours * (self._turns - self._done) if ours else None
         eta = "" if left is None else f", about {left:.0f} s left"
         console(stderr=True).print(f"{self._done}/{self._turns} turns, {spent:.0f} s{eta}: {cell.key}")

@@ -30,6 +30,7 @@ DEFAULTS: Mapping[str, Any] = {
     "set": [],
     "out": None,
 }
+MOST_CELLS = 1000
 DEMO_LIMIT = 11
 """Conversations of the bare `speedbench run`: one a category, a few minutes on two cores."""
 
@@ -69,10 +70,16 @@ def command(
     }  # fmt: skip
     options = _options(given, config)
     sweep = _sweep(options)
-    from speedbench import plugins
+    path = _out(options, sweep, resume=resume)
+    from speedbench import plugins, results
 
-    with plugins.load("backends", sweep.runner.backend).open(sweep.runner) as session:
-        _run(sweep, session, options, resume=resume, dry_run=dry_run, as_json=as_json)
+    if results.is_complete(path, sweep.config(), resume=resume) and not dry_run:
+        typer.echo(f"'{path}' is complete already", err=True)
+    else:
+        with plugins.load("backends", sweep.runner.backend).open(sweep.runner) as session:
+            _measure(sweep, session, path, resume=resume, dry_run=dry_run, as_json=as_json)
+    if not dry_run:
+        _print_result(path, as_json=as_json)
 
 
 def _options(given: Mapping[str, Any], config: str | None) -> dict[str, Any]:
@@ -80,7 +87,7 @@ def _options(given: Mapping[str, Any], config: str | None) -> dict[str, Any]:
     from speedbench import catalog
     from speedbench.errors import UnknownName
 
-    stored = catalog.mapping(config) if config else {}
+    stored = catalog.mapping(config) if config is not None else {}
     for key in stored:
         if key not in DEFAULTS:
             raise UnknownName(f"option in {config}", key, DEFAULTS)
@@ -95,48 +102,80 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     from speedbench import runner as runners
     from speedbench import task as tasks
     from speedbench.cli import parse
+    from speedbench.errors import UserError
     from speedbench.sweep import Sweep
 
     overrides = parse.settings(options["set"])
-    task, runner = tasks.load(str(options["task"])), runners.load(str(options["runner"]))
+    task, runner = tasks.load(parse.word(options, "task")), runners.load(parse.word(options, "runner"))
     runner = runners.overridden(runner, overrides)
-    draftings = runners.draftings(runner, parse.names(str(options["drafter"]), "--drafter", "drafter"), overrides)
+    labels = parse.names(parse.listed(options, "drafter"), "--drafter", "drafter")
+    draftings = runners.draftings(runner, labels, overrides)
+    lengths = parse.integers(parse.listed(options, "draft_length"), "-D")
     for drafting in draftings:
-        runners.check(runner, drafting)
-    return Sweep(
+        runners.check(runner, drafting, [length for length in lengths if length])
+    limit = None if options["limit"] is None else parse.whole(options, "limit", low=1)
+    sweep = Sweep(
         task=task,
-        requests=tasks.requests(
-            task, options["limit"] and parse.whole(options, "limit", low=1), parse.whole(options, "seed")
-        ),
+        requests=tasks.requests(task, limit, parse.whole(options, "seed")),
         runner=runner,
         draftings=tuple(runners.labelled(runner, drafting) for drafting in draftings),
-        lengths=tuple(parse.integers(str(options["draft_length"]), "-D")),
-        concurrencies=tuple(parse.integers(str(options["concurrency"]), "--concurrency", low=1, high=4096)),
-        repeats=parse.whole(options, "repeats", low=1),
+        lengths=tuple(lengths),
+        concurrencies=tuple(parse.integers(parse.listed(options, "concurrency"), "--concurrency", low=1, high=4096)),
+        repeats=parse.whole(options, "repeats", low=1, high=MOST_CELLS),
         sampling=parse.sampling(options, task.max_tokens),
     )
+    if sweep.size > MOST_CELLS:
+        raise UserError(f"{sweep.size} cells (drafters × D × concurrency × repeats); at most {MOST_CELLS} in one run")
+    return sweep
 
 
-def _run(
-    sweep: Sweep, session: Session, options: Mapping[str, Any], *, resume: bool, dry_run: bool, as_json: bool
-) -> None:
+def _out(options: Mapping[str, Any], sweep: Sweep, *, resume: bool) -> Path:
+    """The folder to write, which is refused now, rather than after a model was loaded, if it cannot be."""
+    from datetime import datetime, timezone
+
+    from speedbench.cli import parse
+    from speedbench.errors import UserError
+    from speedbench.files import safe
+    from speedbench.results import refuse_occupied
+
+    if options["out"] is None:
+        if resume:
+            raise UserError("--resume: needs --out, the folder of the run to go on with")
+        return Path("results") / f"{safe(sweep.task.name)}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    path = Path(parse.word(options, "out"))
+    refuse_occupied(path, resume)
+    return path
+
+
+def _measure(sweep: Sweep, session: Session, path: Path, *, resume: bool, dry_run: bool, as_json: bool) -> None:
     from speedbench import sweep as sweeps
-    from speedbench.cli import document, tables
     from speedbench.cli.progress import progress
     from speedbench.environment import snapshot
-    from speedbench.results import dumps, load, writing
+    from speedbench.results import load, writing
 
     ahead = sweeps.preflight(sweep, session)
     config = {**sweep.config(), "target": dict(session.facts)}
-    path = Path(options["out"] or _default_out(sweep))
-    if dry_run:
-        _print_plan(sweep, ahead, config, path, as_json=as_json)
-        return
     _say_plan(sweep, ahead, path)
+    if dry_run:
+        _print_plan(ahead, config, path, as_json=as_json)
+        return
     with writing(path, config, snapshot(), resume=resume) as writer:
-        with progress(ahead.turns, quiet=False) as notify:
-            sweeps.run(sweep, session, ahead.fits, writer, notify)
+        done = sum(len(each.records) for each in load(path).measured)
+        try:
+            with progress(ahead.turns, done) as notify:
+                sweeps.run(sweep, session, ahead.fits, writer, notify)
+        except KeyboardInterrupt:
+            typer.echo(f"stopped; the same command with --resume --out {path} goes on", err=True)
+            raise
         writer.finish()
+
+
+def _print_result(path: Path, *, as_json: bool) -> None:
+    """The summary, from the files alone; the exit code says what it holds."""
+    from speedbench.cli import document, tables
+    from speedbench.files import dumps
+    from speedbench.results import load
+
     run = load(path)
     found = document.evaluate(run)
     said = document.write(run, found)
@@ -150,34 +189,27 @@ def _run(
         raise typer.Exit(code)
 
 
-def _default_out(sweep: Sweep) -> str:
-    from datetime import datetime, timezone
-
-    from speedbench.results import safe
-
-    return f"results/{safe(sweep.task.name)}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-
-
 def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
     """One line on stderr before anything runs."""
     from speedbench.cli import tables
 
     prompts = sorted(fit.prompt_tokens for fit in ahead.fits)
     seconds = ahead.estimated_seconds
-    time = "" if seconds is None else f", at most about {seconds:.0f} s"
-    tables.console(stderr=True).print(
+    time = "" if seconds is None else f" in about {seconds:.0f} s at the pace without drafts"
+    said = (
         f"{sweep.task.name} on {sweep.runner.name}: {len(sweep.requests)} conversations of {prompts[0]} to "
-        f"{prompts[-1]} tokens, {ahead.cells} cells, {ahead.turns} turns{time} → {path}",
-        markup=False, soft_wrap=True,
-    )  # fmt: skip
+        f"{prompts[-1]} tokens, {ahead.cells} cells, {ahead.turns} turns, {ahead.most_tokens} tokens at most{time} "
+        f"→ {path}"
+    )
+    tables.console(stderr=True).print(tables.plain(said), soft_wrap=True)
 
 
-def _print_plan(sweep: Sweep, ahead: Preflight, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:
-    from speedbench.results import dumps
+def _print_plan(ahead: Preflight, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:
+    """The resolved config; with --json the document of a run that has no cells yet."""
+    from speedbench.environment import without_secrets
+    from speedbench.files import dumps
+    from speedbench.results import SCHEMA
 
-    if as_json:
-        document = {"schema": 1, "run": path.name, "cells": [], "warnings": [], "recommendation": []}
-        typer.echo(dumps({**document, "preflight": ahead.document(), "config": config}, indent=2))
-        return
-    _say_plan(sweep, ahead, path)
-    typer.echo(dumps(config, indent=2))
+    shown = without_secrets(config)
+    document = {"schema": SCHEMA, "run": path.resolve().name, "cells": [], "warnings": [], "recommendation": []}
+    typer.echo(dumps({**document, "preflight": ahead.document(), "config": shown} if as_json else shown, indent=2))

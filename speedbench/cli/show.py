@@ -19,7 +19,8 @@ def command(
     """Show a run: its table, and by category or draft position."""
     from speedbench.cli import document, tables
     from speedbench.errors import UnknownName
-    from speedbench.results import dumps, load
+    from speedbench.files import dumps
+    from speedbench.results import load
 
     found = load(document.here(run))
     results = document.evaluate(found)
@@ -27,16 +28,13 @@ def command(
     if cell and cell not in keys:
         raise UnknownName("cell", cell, keys)
     chosen = [result for result in results if not cell or result.cell.key == cell]
+    said = document.summary(found, results)
     if as_json:
-        whole = document.summary(found, results)
-        typer.echo(
-            dumps(
-                {**whole, "cells": [c for c, r in zip(whole["cells"], results, strict=True) if r in chosen]}, indent=2
-            )
-        )
+        cells = [c for c, r in zip(said["cells"], results, strict=True) if r in chosen]
+        typer.echo(dumps({**said, "cells": cells}, indent=2))
         return
     out = tables.console()
-    tables.print_result(out, chosen, document.summary(found, results))
+    tables.print_result(out, chosen, said)
     for result in chosen:
         if category:
             out.print(tables.categories(result))

@@ -15,7 +15,8 @@ def command(
 ) -> None:
     """Make summary.json and summary.csv of a run again, from its raw records and passes."""
     from speedbench.cli import document
-    from speedbench.results import dumps, load
+    from speedbench.files import dumps
+    from speedbench.results import load
 
     found = load(document.here(run))
     said = document.write(found, document.evaluate(found))

@@ -11,23 +11,49 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from speedbench.columns import UNKNOWN, shown
+from speedbench.columns import UNKNOWN, Column, shown
 from speedbench.recommend import sentence
 from speedbench.types import Measurement, Result
 
-_WIDE = 200
+_WIDE = 2000
 """Columns of a page that is no terminal: nothing is wrapped or cut."""
+
+_GAP = 3
+"""Blanks between the texts of two columns."""
+
+_KEYS = ("drafter", "D", "B", "repeat")
+"""Columns that say which cell a row is, and so begin every part of a table."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Plain and wide when not a terminal, so that logs and pipes get whole lines."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDE, color_system=None)
+    """Plain and wide when not a terminal, so that logs and pipes get whole lines. Names are never read as markup."""
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if made.is_terminal:
+        return made
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=_WIDE, color_system=None)
 
 
-def cells(found: Sequence[Result]) -> Table:
-    """One row a cell; the columns are those of columns.py."""
+def cells(found: Sequence[Result], width: int = _WIDE) -> list[Table]:
+    """One row a cell; the columns are those of columns.py. What is wider than the page is dealt out to more tables."""
     columns = shown(found)
+    keys = [column for column in columns if column.title in _KEYS]
+    room = width - sum(_width(column, found) for column in keys)
+    parts: list[list[Column]] = [[]]
+    left = room
+    for column in columns[len(keys) :]:
+        left -= _width(column, found)
+        if left < 0 and parts[-1]:
+            parts.append([])
+            left = room - _width(column, found)
+        parts[-1].append(column)
+    return [_cells(found, [*keys, *part]) for part in parts]
+
+
+def _width(column: Column, found: Sequence[Result]) -> int:
+    return _GAP + max(len(text) for text in (column.title, *(column.of(result) for result in found)))
+
+
+def _cells(found: Sequence[Result], columns: Sequence[Column]) -> Table:
     table = _table()
     for column in columns:
         table.add_column(column.title, justify="left" if column.title == "drafter" else "right")
@@ -41,12 +67,12 @@ def categories(result: Result) -> Table:
     """AL and speed of one cell by category."""
     names = ("al", "acceptance_rate", "effective_d", "decode_tps", "speedup", "lossless")
     table = _table(f"{result.cell.key} by category")
-    table.add_column("category")
+    table.add_column("category", overflow="fold")
     for name in ("n", *names):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for category, metrics in result.by_category.items():
         n = metrics["al"].n if "al" in metrics else 0
-        table.add_row(category, str(n), *(_text(metrics.get(name)) for name in names))
+        table.add_row(plain(category), str(n), *(_text(metrics.get(name)) for name in names))
     return table
 
 
@@ -54,7 +80,7 @@ def positions(result: Result) -> Table:
     """Acceptance by draft position, both ways of saying it."""
     table = _table(f"{result.cell.key} by draft position")
     for title in ("i", "accepted_at marginal", "accepted_at conditional", "steps that accepted exactly i"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for i in range(result.cell.draft_length + 1):
         names = (f"accepted_at_marginal[{i}]", f"accepted_at_conditional[{i}]", f"accepted_histogram[{i}]")
         table.add_row(str(i), *(_text(result.metrics.get(name)) for name in names))
@@ -63,11 +89,17 @@ def positions(result: Result) -> Table:
 
 def print_result(out: Console, found: Sequence[Result], document: Mapping[str, Any]) -> None:
     """The table, then what to serve with, then what to be warned of."""
-    out.print(cells(found))
+    for table in cells(found, out.width):
+        out.print(table)
     for one in document["recommendation"]:
-        out.print(sentence(one), markup=False)
+        out.print(plain(sentence(one)), soft_wrap=True)
     for warning in document["warnings"]:
-        out.print(f"warning: {warning}", style="yellow", markup=False)
+        out.print(plain(f"warning: {warning}"), style="yellow", soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """Without a character that a terminal would obey: the names of tasks and categories are other people's."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _text(found: Measurement | None) -> str:

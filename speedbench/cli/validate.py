@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -16,23 +15,25 @@ def command(
 ) -> None:
     """Check a run's raw records against each other, and its summary against them. Exit 1 where anything is wrong."""
     from speedbench.cli import document
-    from speedbench.errors import UserError
-    from speedbench.results import dumps, load
-    from speedbench.validate import problems, summary_problems
+    from speedbench.cli.tables import plain
+    from speedbench.files import document as read
+    from speedbench.files import dumps
+    from speedbench.results import SCHEMA, load
+    from speedbench.validate import refuse_unreadable, run_problems, summary_problems
 
     found = load(document.here(run))
-    wrong = [problem for measured in found.measured for problem in problems(measured)]
+    wrong = run_problems(found)
     stored = found.path / "summary.json"
     if stored.is_file():
-        try:
-            summary = json.loads(stored.read_text("utf-8"))
-        except ValueError as error:
-            raise UserError(f"{stored} is not JSON: {error}") from None
+        summary = read(stored, SCHEMA)
+        refuse_unreadable(summary, str(stored))
         wrong += summary_problems(summary, document.summary(found, document.evaluate(found)))
     checked = f"{len(found.measured)} cells, {sum(len(m.records) for m in found.measured)} records"
+    checked += "" if stored.is_file() else ", no summary yet"
     if as_json:
         typer.echo(dumps({"run": found.name, "problems": wrong}, indent=2))
     else:
-        typer.echo("\n".join(wrong) or f"{found.name}: {checked}, nothing wrong")
+        said = [f"{found.name}: {checked}, {f'{len(wrong)} things' if wrong else 'nothing'} wrong", *wrong]
+        typer.echo("\n".join(map(plain, said)))
     if wrong:
         raise typer.Exit(1)

@@ -14,6 +14,9 @@ def _native(draft_length: int, settings: Settings) -> Settings:
     rate, length = chosen["rate"], chosen["acceptance_length"]
     if rate is not None and length is not None:
         raise UserError("synthetic: give rate or acceptance_length, not both")
+    for key in ("rate", "acceptance_length"):
+        if chosen[key] is not None and (isinstance(chosen[key], bool) or not isinstance(chosen[key], (int, float))):
+            raise UserError(f"synthetic.{key}: should be a number (got {chosen[key]!r})")
     if rate is not None and not 0 <= rate <= 1:
         raise UserError(f"synthetic.rate: between 0 and 1 (got {rate})")
     if length is not None and not 1 <= length <= draft_length + 1:

@@ -1,1 +1,1 @@
-"""The torch engine: target and slot cache, verification rules, the loop propose → verify → commit, and the proposers."""
+"""The torch engine: target and slot cache, verification rules, the loop propose → verify → commit, the proposers."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2.exceptions import TemplateError
+
 from speedbench.errors import UserError
 from speedbench.types import Request
 
@@ -20,9 +22,13 @@ class Chat:
     def __init__(self, home: Path, vocab: int, *, trust_remote_code: bool = False) -> None:
         from transformers import AutoTokenizer
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(home, trust_remote_code=trust_remote_code)
-        template = self.tokenizer.chat_template
-        self.template_sha = hashlib.sha256(template.encode()).hexdigest()[:16] if isinstance(template, str) else None
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(home, trust_remote_code=trust_remote_code)
+            template = self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
+        except (ValueError, OSError, ImportError) as error:
+            said = (str(error).strip().splitlines() or [""])[0]
+            raise UserError(f"transformers cannot read the tokenizer of '{home}': {said}") from None
+        self.template_sha = None if template is None else hashlib.sha256(template.encode()).hexdigest()[:16]
         self.warnings: list[str] = []
         self.stops = self._stops(home, vocab)
 
@@ -35,9 +41,10 @@ class Chat:
                 found.update([said] if isinstance(said, int) else said or [])
         if self.tokenizer.eos_token_id is not None:
             found.add(self.tokenizer.eos_token_id)
-        for token in sorted(t for t in found if t >= vocab):
+        inside = frozenset(t for t in found if 0 <= t < vocab)
+        for token in sorted(found - inside):
             self.warnings.append(f"end token {token} is outside the vocabulary of {vocab} and can never stop an answer")
-        return frozenset(t for t in found if t < vocab)
+        return inside
 
     def prompt(self, request: Request, answers: Sequence[Sequence[int]]) -> list[int]:
         """Token ids of the conversation up to the next answer: turn len(answers), with the model's own earlier ones."""
@@ -50,9 +57,16 @@ class Chat:
         if self.template_sha is None:
             ids = self.tokenizer("\n\n".join(m["content"] for m in messages))["input_ids"]
         else:
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(self._rendered(request, messages), add_special_tokens=False)["input_ids"]
+        if not ids:
+            raise UserError(f"request '{request.id}', turn {len(answers)}: the prompt has no tokens")
         return self._one_bos(list(ids))
+
+    def _rendered(self, request: Request, messages: list[dict[str, str]]) -> str:
+        try:
+            return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise UserError(f"request '{request.id}': the model's chat template refuses it: {error}") from None
 
     def _one_bos(self, ids: list[int]) -> list[int]:
         bos = self.tokenizer.bos_token_id
@@ -73,7 +87,7 @@ def shared_vocab(target: Any, drafter: Any, target_rows: int, drafter_rows: int)
     """
     ours, theirs = ({i: t for t, i in tokenizer.get_vocab().items()} for tokenizer in (target, drafter))
     if ours == theirs:
-        return min(max(ours) + 1, target_rows, drafter_rows)
+        return int(min(max(ours) + 1, target_rows, drafter_rows))
     differing = sorted(i for i in ours.keys() | theirs.keys() if ours.get(i) != theirs.get(i))
     shown = ", ".join(f"{i}: {ours.get(i)!r} ≠ {theirs.get(i)!r}" for i in differing[:3])
     raise UserError(

@@ -16,7 +16,7 @@ from speedbench.native.clock import Clock
 from speedbench.native.proposer import Draft, Plan, Proposer, Row, uniforms
 from speedbench.native.slots import Slots
 from speedbench.native.target import Target, prefill
-from speedbench.native.verify import draw, greedy, probabilities, rejection, relaxed
+from speedbench.native.verify import best, draw, greedy, probabilities, rejection, relaxed
 from speedbench.types import Finish, Pass, Step
 
 Relaxed = tuple[int, float]
@@ -61,6 +61,8 @@ class Decoder:
         self.slots = slots
         self.rows: list[Row | None] = [None] * plan.rows
         self._width, self._lossy, self._now = width, lossy, now
+        self.longest = slots.length - (width or 1 + plan.draft_length)
+        """Tokens a row may come to: what the slots hold beside the widest window."""
         self._clock = Clock(plan.device)
         self._taps = proposer.taps if proposer else ()
         self._resumed = now()
@@ -81,7 +83,7 @@ class Decoder:
 
     def _first(self, logits: Tensor, row: Row) -> Tensor:
         if self.plan.sampling.temperature == 0:
-            return logits.argmax(-1)
+            return best(logits)
         return draw(probabilities(logits, self.plan.sampling), uniforms([row], 1, logits.device)[:, 0])
 
     def release(self, row: Row) -> None:
@@ -157,9 +159,14 @@ class Decoder:
             p, q = probabilities(used, self.plan.sampling), draft.q
             if q is not None and q.shape[2] < p.shape[2]:
                 q = torch.nn.functional.pad(q, (0, p.shape[2] - q.shape[2]))
-            accepted, added = rejection(p, drafts, counts, q, uniforms(batch, used.shape[1], logits.device))
+            accepted, added = rejection(p, drafts, counts, q, self._luck(batch, used.shape[1]))
         both = torch.stack([accepted, added]).tolist()
         return both[0], both[1]
+
+    def _luck(self, batch: Sequence[Row | None], width: int) -> Tensor:
+        """[B, width]: one for each draft, then one for the added token. A row throws D + 1 dice a pass, first the added
+        token's, however wide the pass: what shares its batch does not move its luck."""
+        return uniforms(batch, self.plan.draft_length + 1, self.plan.device)[:, :width].roll(-1, 1)
 
     def _commit(
         self, batch: Sequence[Row | None], draft: Draft, accepted: list[int], added: list[int]

@@ -15,12 +15,12 @@ from speedbench.native.chat import shared_vocab
 from speedbench.native.proposer import Draft, Near, Plan, Row, uniforms
 from speedbench.native.slots import Slots
 from speedbench.native.target import Target, prefill
-from speedbench.native.verify import draw, probabilities
+from speedbench.native.verify import best, draw, probabilities
 
 
 class External:
-    """Serial drafting. Each pass first feeds the last two committed tokens, of which the earlier is a rewrite or the one
-    draft that was accepted but never fed, so that all rows catch up with the same window."""
+    """Serial drafting. Each pass first feeds the last two committed tokens, of which the earlier is a rewrite or the
+    one draft that was accepted but never fed, so that all rows catch up with the same window."""
 
     taps: tuple[int, ...] = ()
     depends_on_block_length = False
@@ -30,6 +30,8 @@ class External:
         """`shared`: ids below it mean the same to both models; the tail is padding and never proposed."""
         self.model, self.plan, self._slots, self._vocab = model, plan, slots, shared
         self.limit: int | None = None
+        self._fed: dict[int, int] = {}
+        """Row → tokens of it that the drafter's slots hold."""
         self.facts: Mapping[str, Any] = {
             "parameters": model.parameters,
             "bytes": model.bytes,
@@ -39,8 +41,9 @@ class External:
         }
 
     def begin(self, row: Row, features: Mapping[int, Tensor]) -> None:
+        self._fed[row.index] = row.prompt
         if row.prompt <= self._slots.length:
-            prefill(self.model, self._slots.rows(row.index, row.index + 1), row.ids[: row.prompt])
+            prefill(self.model, self._slots.rows(row.index, row.index + 1), self._known(row.ids[: row.prompt]))
 
     def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
         counts = [0 if row is None else self._room(row, n) for row, n in zip(batch, room, strict=True)]
@@ -51,14 +54,17 @@ class External:
         low = next(row.index - b for b, row in enumerate(batch) if row is not None)
         slots = self._slots.rows(low, low + len(batch))
         live = [row is not None and n > 0 for row, n in zip(batch, counts, strict=True)]
-        ids = torch.tensor([row.ids[-2:] if row and on else [0, 0] for row, on in zip(batch, live, strict=True)])
+        self._catch_up(batch, live)
+        ids = torch.tensor(
+            [self._known(row.ids[-2:]) if row and on else [0, 0] for row, on in zip(batch, live, strict=True)]
+        )
         start = [len(row.ids) - 2 if row and on else 0 for row, on in zip(batch, live, strict=True)]
-        ids, luck = ids.to(device), uniforms(batch, longest, device) if sampled else None
+        ids, luck = ids.to(device), self._luck(batch, live) if sampled else None
         tokens, chances = [], []
         for step in range(longest):
             logits = self.model.forward(slots, ids, start, last_only=True).logits[:, -1, : self._vocab]
             if luck is None:
-                picked = logits.argmax(-1)
+                picked = best(logits)
             else:
                 chances.append(probabilities(logits, self.plan.sampling))
                 picked = draw(chances[-1], luck[:, step])
@@ -67,13 +73,38 @@ class External:
             ids = picked[:, None]
         return Draft(torch.stack(tokens, 1), counts, torch.stack(chances, 1) if sampled else None)
 
+    def _known(self, ids: Sequence[int]) -> list[int]:
+        """The target may say an id of its padding that the drafter's embedding has no row for; any row stands in."""
+        return [min(token, self.model.vocab - 1) for token in ids]
+
     def _room(self, row: Row, room: int) -> int:
         """What fits the drafter's own positions: the last token fed stands at len(ids) + room - 2."""
         return max(0, min(room, self._slots.length - len(row.ids) + 1))
 
-    def commit(self, batch: Sequence[Row | None], accepted: Sequence[int], features: Mapping[int, Tensor]) -> None: ...
+    def _luck(self, batch: Sequence[Row | None], live: Sequence[bool]) -> Tensor:
+        """[B, D]: a row that drafts throws D dice however many are used, one that does not throws none."""
+        rows = [row if on else None for row, on in zip(batch, live, strict=True)]
+        return uniforms(rows, self.plan.draft_length, self.model.device)
 
-    def end(self, row: Row) -> None: ...
+    def _catch_up(self, batch: Sequence[Row | None], live: Sequence[bool]) -> None:
+        """Feed what was committed while a row did not draft, all but the two tokens that every pass feeds. A row that
+        sits out is padded from slot 0 on, so it has all to feed again."""
+        for row, on in zip(batch, live, strict=True):
+            if row is None:
+                continue
+            fed, end = self._fed[row.index], len(row.ids) - 2
+            if on and fed < end:
+                ids = torch.tensor([self._known(row.ids[fed:end])], device=self.model.device)
+                self.model.forward(self._slots.rows(row.index, row.index + 1), ids, [fed], last_only=True)
+            self._fed[row.index] = len(row.ids) if on else 0
+
+    def commit(self, batch: Sequence[Row | None], accepted: Sequence[int], features: Mapping[int, Tensor]) -> None:
+        for row, count in zip(batch, accepted, strict=True):
+            if row is not None:
+                self._fed[row.index] += max(0, count - 1)  # the last draft may have been picked and never fed
+
+    def end(self, row: Row) -> None:
+        self._fed.pop(row.index, None)
 
 
 def build(plan: Plan, near: Near, *, model: str, dtype: str | None, form: str) -> External:

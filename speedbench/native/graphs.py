@@ -57,7 +57,7 @@ class Graphed:
         mask = None if window.mask is None else window.mask.clone()
         own = Window(window.positions.clone(), window.flat.clone(), mask, window.end)
         still = ids.clone()
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from speedbench.errors import UserError
 from speedbench.native.packed import Linear, linear
 from speedbench.native.slots import Slots, Window
 from speedbench.native.target import Seen, refuse_state
@@ -45,19 +46,22 @@ def rope(config: Any) -> dict[str, Any]:
 
 
 def inverse_frequencies(config: Any, width: int) -> Tensor:
-    """[width/2] float32. Llama 3's rule as in its release: long wave lengths are divided by the factor, short ones kept,
-    those between blended (transformers `modeling_rope_utils.py`)."""
+    """[width/2] float32. Llama 3's rule as in its release: long wave lengths are divided by the factor, short ones
+    kept, those between blended (transformers `modeling_rope_utils.py`)."""
     settings = rope(config)
-    frequencies = 1.0 / (settings["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width))
+    frequencies: Tensor = 1.0 / (
+        settings["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width)
+    )
     kind = settings.get("rope_type", "default")
-    if kind == "linear":
-        return frequencies / settings["factor"]
+    if kind == "default":
+        return frequencies
+    stretched: Tensor = frequencies / settings["factor"]
     if kind == "llama3":
         low, high = settings["low_freq_factor"], settings["high_freq_factor"]
         turns = settings["original_max_position_embeddings"] * frequencies / (2 * torch.pi)
-        smooth = ((turns - low) / (high - low)).clamp(0, 1)
-        return (1 - smooth) * frequencies / settings["factor"] + smooth * frequencies
-    return frequencies
+        smooth: Tensor = ((turns - low) / (high - low)).clamp(0, 1)
+        return (1 - smooth) * stretched + smooth * frequencies
+    return stretched
 
 
 @dataclass(slots=True)
@@ -191,7 +195,10 @@ class _Reader:
 
     def __call__(self, *names: str) -> Tensor:
         """One tensor, or several stacked by rows."""
-        parts = [self._tensors[name].to(device=self._device, dtype=self._dtype) for name in names]
+        try:
+            parts = [self._tensors[name].to(device=self._device, dtype=self._dtype) for name in names]
+        except KeyError as error:
+            raise UserError(f"the weights lack tensor {error}: the model is incomplete") from None
         self.parameters += sum(p.numel() for p in parts)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -1,4 +1,4 @@
-"""Drafters that replay the baseline's own output: the oracle, always right, and the synthetic one, right as often as told.
+"""Drafters that replay the baseline's own output: the oracle, always right, and the synthetic, as often as told.
 
 The oracle's speed is the ceiling that verification sets. Synthetic acceptance prescribes how many drafts are right and
 spoils the next one, so that the output stays the target's while the acceptance length is forced.

@@ -25,7 +25,8 @@ Linear = Callable[[Tensor], Tensor]
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this torch, on this CPU, packs weights of this dtype."""
-    if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
+    has_mkldnn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if dtype not in (torch.float32, torch.bfloat16) or not has_mkldnn:
         return False
     try:
         weight = torch.eye(16, dtype=dtype)

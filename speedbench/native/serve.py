@@ -58,6 +58,8 @@ class NativeEngine:
         for width in range(1, plan.draft_length + 2):
             ids = torch.zeros(plan.rows, width, dtype=torch.int64, device=plan.device)
             decoder.target.forward(decoder.slots, ids, [8] * plan.rows)
+        if decoder.proposer and decoder.proposer.stateful:
+            return  # it would remember the made-up row
         row = Row(0, [1, 2, 3, 1, 2, 3, 1, 2], 8, plan.draft_length + 3, np.random.default_rng(0))
         decoder.admit(row)
         for _ in range(2):
@@ -96,19 +98,25 @@ class NativeEngine:
         plan, request = self._decoder.plan, talk.conversation.request
         now = time.perf_counter
         talk.sent, talk.steps, talk.first, talk.prefill, talk.row = now(), [], None, None, None
+        talk.prompt_sha = ""
         ids = self._chat.prompt(request, talk.answers)
-        cap, context = plan.sampling.max_tokens, self._decoder.target.context
-        if context is not None and len(ids) + cap > context:
-            raise UserError(f"{len(ids)} prompt tokens and {cap} to answer exceed the target's context of {context}")
-        expected = talk.conversation.expected
+        expected = (talk.conversation.expected or ())[talk.turn : talk.turn + 1]
         dice = np.random.default_rng(_seed(plan.sampling.seed, request.id, talk.turn))
-        row = Row(
-            index, ids, len(ids), cap, dice, expected[talk.turn] if expected and talk.turn < len(expected) else None
-        )
+        row = Row(index, ids, len(ids), plan.sampling.max_tokens, dice, expected[0] if expected else None)
         talk.row, talk.prompt_sha = row, sha(ids)
+        self._check_room(row)
         first, talk.prefill = self._decoder.admit(row)
         talk.first = now()
-        return cut([first], cap, plan.stops)[1]
+        return cut([first], row.cap, plan.stops)[1]
+
+    def _check_room(self, row: Row) -> None:
+        """A later turn holds answers re-encoded, which can come out longer than the prompts were sized for."""
+        asks = f"{row.prompt} prompt tokens and {row.cap} to answer exceed"
+        context, longest = self._decoder.target.context, self._decoder.longest
+        if context is not None and row.prompt + row.cap > context:
+            raise UserError(f"{asks} the target's context of {context}")
+        if row.prompt + row.cap > longest:
+            raise UserError(f"{asks} the {longest} that were planned for a row")
 
     def _pass(self, live: dict[int, _Talk], free: list[int]) -> Iterator[Record | Pass]:
         """One pass over all live rows; a failure in it fails every request that was in it."""

@@ -1,7 +1,7 @@
 """The slot cache: keys and values of B rows, where the entry of position p lives in slot p and rollback is forgetting.
 
-A row is rolled back by counting fewer of its slots as valid. A stale slot is never read: a query at position p sees only
-slots up to p, and every slot between the valid length and p is written in the same forward.
+A row is rolled back by counting fewer of its slots as valid. A stale slot is never read: a query at position p sees
+only slots up to p, and every slot between the valid length and p is written in the same forward.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -86,7 +86,8 @@ class Slots:
     def write(self, layer: int, window: Window, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store key, value [B, heads, W, width] and return all that the window may see, [B, heads, end, width]."""
         keys, values = self.keys[layer], self.values[layer]
-        assert keys is not None and values is not None, f"layer {layer} was never allocated"
+        assert keys is not None, f"layer {layer} was never allocated"
+        assert values is not None, f"layer {layer} was never allocated"
         keys.view(-1, keys.shape[3]).index_copy_(0, window.flat, key.reshape(-1, key.shape[3]))
         values.view(-1, values.shape[3]).index_copy_(0, window.flat, value.reshape(-1, value.shape[3]))
         return keys[:, :, : window.end], values[:, :, : window.end]

@@ -1,14 +1,14 @@
 """Suffix decoding (arXiv 2411.04975): draft the most frequent continuation of the longest useful suffix seen before.
 
-Follows ArcticInference's rule (`csrc/suffix_decoding/suffix_tree.cc`, chain mode), with its float32 scores and its order
-of siblings, on a plain trie whose paths are the suffixes of every sequence, cut at `depth` tokens.
+Follows ArcticInference's rule (`csrc/suffix_decoding/suffix_tree.cc`, chain mode), with its float32 scores and its
+order of siblings, on a plain trie whose paths are the suffixes of every sequence, cut at `depth` tokens.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -83,6 +83,9 @@ class SuffixTree:
         self._active: dict[int, deque[_Node]] = {}
         self._sequences: dict[int, list[int]] = {}
 
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._sequences
+
     def extend(self, sequence: int, tokens: Sequence[int]) -> None:
         """Append tokens to a sequence: every suffix still short enough grows by each."""
         active = self._active.setdefault(sequence, deque())
@@ -156,8 +159,10 @@ class Suffix(LookUp):
     _local: dict[int, SuffixTree] = field(default_factory=dict)
     _seen: dict[int, int] = field(default_factory=dict)
     _shared: SuffixTree | None = None
-    _cached: OrderedDict[int, int] = field(default_factory=OrderedDict)
-    """Row → its sequence in the shared tree while it runs; finished ones under negative keys, oldest first."""
+    _cached: dict[int, None] = field(default_factory=dict)
+    """Sequences in the shared tree by when they began, oldest first."""
+    _running: dict[int, int] = field(default_factory=dict)
+    """Row → its sequence in the shared tree."""
     _next: int = 0
 
     def begin(self, row: Row, features: Mapping[int, Tensor]) -> None:
@@ -166,23 +171,25 @@ class Suffix(LookUp):
         self._seen[row.index] = row.prompt
         if self.max_cached_requests:
             self._shared = self._shared or SuffixTree(self.depth)
-            self._cached[row.index] = self._next
+            self._running[row.index] = self._next
+            self._cached[self._next] = None
             self._next += 1
             self._evict()
         self._learn(row)
 
     def _evict(self) -> None:
         while 0 < self.max_cached_requests < len(self._cached):
-            _, sequence = self._cached.popitem(last=False)
-            if self._shared is not None and sequence in self._shared._sequences:
+            sequence = next(iter(self._cached))
+            del self._cached[sequence]
+            if self._shared is not None and sequence in self._shared:
                 self._shared.remove(sequence)
 
     def _learn(self, row: Row) -> None:
         fresh = row.ids[self._seen[row.index] :]
         self._seen[row.index] = len(row.ids)
         self._local[row.index].extend(0, fresh)
-        if self._shared is not None and row.index in self._cached:
-            self._shared.extend(self._cached[row.index], fresh)
+        if self._shared is not None and self._running[row.index] in self._cached:
+            self._shared.extend(self._running[row.index], fresh)
 
     def look_up(self, row: Row, room: int) -> Sequence[int]:
         context = row.ids[-self.depth :]
@@ -200,9 +207,7 @@ class Suffix(LookUp):
     def end(self, row: Row) -> None:
         self._local.pop(row.index, None)
         self._seen.pop(row.index, None)
-        if row.index in self._cached:
-            sequence = self._cached.pop(row.index)
-            self._cached[-1 - sequence] = sequence
+        self._running.pop(row.index, None)
 
 
 def build(

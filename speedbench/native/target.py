@@ -17,7 +17,6 @@ from transformers.cache_utils import Cache
 from speedbench.errors import UserError
 from speedbench.native.slots import Slots, Window
 
-
 PREFILL_CHUNK = 512
 
 
@@ -60,7 +59,7 @@ class Target(Protocol):
 def prefill(
     model: Target, slots: Slots, ids: Sequence[int], taps: Sequence[int] = ()
 ) -> tuple[Tensor, dict[int, Tensor]]:
-    """Run one prompt in chunks through row 0 of slots: logits [1, 1, V] of its last token, features [1, N, H] by tap."""
+    """Run one prompt in chunks through row 0 of slots: logits [1, 1, V] of its last token, features [1, N, H]."""
     tokens = torch.tensor([list(ids)], dtype=torch.int64, device=model.device)
     seen = [
         model.forward(slots, tokens[:, at : at + PREFILL_CHUNK], [at], last_only=True, taps=taps)
@@ -102,6 +101,11 @@ class TransformersTarget:
         self.parameters = sum(p.numel() for p in model.parameters())
         self.bytes = sum(p.numel() * p.element_size() for p in model.parameters())
         names = inspect.signature(type(model).forward).parameters
+        if "position_ids" not in names or getattr(config, "alibi", False):
+            raise UserError(
+                f"{type(model).__name__} cannot run in the native backend yet: it places tokens by counting its mask "
+                "or cache, so rows of different lengths cannot share a pass; models that take position_ids work"
+            )
         self._cache_name = "cache" if "cache" in names else "past_key_values"
         self._shapes = self._kv_shapes()
 
@@ -109,7 +113,12 @@ class TransformersTarget:
         """The shape of each layer's key and value, read off one real token: MLA and odd head widths come out right."""
         with torch.inference_mode():
             out = self.model(torch.zeros(1, 1, dtype=torch.int64, device=self.device), use_cache=True)
-        layers = (out.cache if self._cache_name == "cache" else out.past_key_values).layers
+        layers = getattr(getattr(out, self._cache_name, None), "layers", None)
+        if layers is None or len({layer.keys.shape[1] for layer in layers}) != 1:
+            raise UserError(
+                f"{type(self.model).__name__} cannot run in the native backend yet: it keeps no transformers cache "
+                "with as many key heads in every layer"
+            )
         return [(layer.keys, layer.values) for layer in layers]
 
     def slots(self, batch: int, length: int, *, static: bool = False) -> Slots:
@@ -169,11 +178,13 @@ class TransformersTarget:
 
 
 def refuse_state(config: Any, name: str, *, stateful: bool = False) -> None:
-    """Raise for a model whose cache cannot be rolled back by length: recurrent, convolutional or sliding-window state."""
+    """Raise for a model whose cache cannot be rolled back by length: recurrent, convolutional or windowed state."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     kinds = {k for k in (getattr(text, "layer_types", None) or ()) if k != "full_attention"}
     if getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True) and not kinds:
         kinds = {f"sliding window of {text.sliding_window}"} if not getattr(text, "layer_types", None) else kinds
+    if "local" in (getattr(text, "attention_layers", None) or ()):
+        kinds.add("local attention")
     if stateful:
         kinds.add("recurrent state")
     if getattr(config, "is_encoder_decoder", False):

