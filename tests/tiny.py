@@ -131,7 +131,7 @@ class Spy:
         return getattr(self._target, name)
 
     def forward(self, slots: Slots, ids: Tensor, start: Sequence[int], **more: Any) -> Seen:
-        self.positions.append(slots.window(start, ids.shape[1], 1).positions)
+        self.positions.append(slots.window(start, ids.shape[1]).positions)
         return self._target.forward(slots, ids, start, **more)
 
 

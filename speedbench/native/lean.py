@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
-from speedbench.native.packed import Linear, linear
+from speedbench.native.packed import FEWEST, Linear, can_pack, linear
 from speedbench.native.slots import Slots, Window
 from speedbench.native.target import Seen, refuse_state
 
@@ -109,6 +109,9 @@ class LeanTarget:
         half = torch.cat([-angles.sin(), angles.sin()], -1)
         self._cos = torch.cat([angles.cos()] * 2, -1).to(dtype).to(device)
         self._sin = half.to(dtype).to(device)
+        self._packed = pack and device.type == "cpu" and can_pack(dtype)
+        self._norm_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        self._eps_there = torch.tensor(self._eps, dtype=self._norm_dtype)
         self.run: Run = self._run
         """What a forward calls: replaced when the runner asks for torch.compile or CUDA graphs."""
 
@@ -129,59 +132,75 @@ class LeanTarget:
         last_only: bool = False,
         taps: Sequence[int] = (),
     ) -> Seen:
-        return self.run(slots, ids, slots.window(start, ids.shape[1], self._kv_heads), last_only, taps)
+        return self.run(slots, ids, slots.window(start, ids.shape[1]), last_only, taps)
 
     def _run(self, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]) -> Seen:
         batch, width = ids.shape
-        hidden, eps = (self._hidden,), self._eps
-        cos, sin = (
-            self._cos[window.positions].view(-1, 1, self._width),
-            self._sin[window.positions].view(-1, 1, self._width),
-        )
-        mask = self._grouped(window.mask)
-        x = F.embedding(ids, self._embedding).view(-1, self._hidden)
+        real = batch * width
+        cos, sin = self._angles(window.positions)
+        mask = None if window.mask is None else window.mask.repeat(1, 1, self._heads // self._kv_heads, 1)
+        x = F.embedding(self._padded(ids.reshape(-1)), self._embedding)
         features: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers):
             if index in taps:
-                features[index] = x.view(batch, width, -1)
-            mixed = self._attend(index, layer, F.rms_norm(x, hidden, layer.norm, eps), slots, window, cos, sin, mask)
-            x = x + layer.out(mixed)
-            gate, up = layer.gate_up(F.rms_norm(x, hidden, layer.mlp_norm, eps)).chunk(2, -1)
-            x = x + layer.down(F.silu(gate) * up)
-        x = F.rms_norm(x, hidden, self._norm, eps)
+                features[index] = x[:real].view(batch, width, -1).clone()
+            qkv = layer.qkv(self._normed(x, layer.norm))[:real]
+            x[:real] += layer.out(self._attend(index, layer, qkv, slots, window, cos, sin, mask))
+            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, -1)
+            x += layer.down(F.silu(gate) * up)
+        x = self._normed(x, self._norm)
         if self.layers in taps:
-            features[self.layers] = x.view(batch, width, -1)
+            features[self.layers] = x[:real].view(batch, width, -1)
         if last_only:
-            x = x.view(batch, width, -1)[:, -1]
-        return Seen(self._head(x).view(batch, 1 if last_only else width, -1), features)
+            x = x[:real].view(batch, width, -1)[:, -1]
+        logits = self._head(x)
+        return Seen(logits.view(batch, 1, -1) if last_only else logits[:real].view(batch, width, -1), features)
 
-    def _grouped(self, mask: Tensor | None) -> Tensor | None:
-        """[B, 1, W, end] → [B, 1, G·W, end]: the G query heads of a KV head become G·W queries of it."""
-        return None if mask is None else mask.repeat(1, 1, self._heads // self._kv_heads, 1)
+    def _padded(self, ids: Tensor) -> Tensor:
+        """At least FEWEST rows where weights are packed: products of fewer are slower. The rest are never read."""
+        short = FEWEST - ids.shape[0] if self._packed else 0
+        return F.pad(ids, (0, short)) if short > 0 else ids
+
+    def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin [B·W, heads + 2·kv heads, width] for q, k and v side by side; values are not turned: 1 and 0."""
+        turned, still = self._heads + self._kv_heads, self._kv_heads
+        flat = positions.reshape(-1)
+        cos, sin = self._cos[flat][:, None].expand(-1, turned, -1), self._sin[flat][:, None].expand(-1, turned, -1)
+        rest = (len(flat), still, self._width)
+        return torch.cat([cos, cos.new_ones(rest)], 1), torch.cat([sin, sin.new_zeros(rest)], 1)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMSNorm; by hand on CPU, where the fused operator is nine small ones."""
+        if x.device.type != "cpu":
+            return F.rms_norm(x, weight.shape, weight, self._eps)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self._norm_dtype)
+        scale = torch.addcmul(self._eps_there, length, length, value=1 / x.shape[-1]).rsqrt_()
+        return (x * scale).mul_(weight).to(x.dtype)
 
     def _attend(
         self,
         index: int,
         layer: _Layer,
-        x: Tensor,
+        qkv: Tensor,
         slots: Slots,
         window: Window,
         cos: Tensor,
         sin: Tensor,
         mask: Tensor | None,
     ) -> Tensor:
-        """x [B·W, H] → attention output [B·W, heads·width], storing this window's keys and values."""
+        """qkv [B·W, (heads + 2·kv heads)·width] → attention output [B·W, heads·width], storing keys and values.
+
+        The G query heads of a KV head become G·W queries of it.
+        """
         batch, width = window.positions.shape
         heads, kv, size = self._heads, self._kv_heads, self._width
-        qkv = layer.qkv(x).view(-1, heads + 2 * kv, size)
-        qk = qkv[:, : heads + kv]
+        x = qkv.view(-1, heads + 2 * kv, size)
         if layer.q_norm is not None and layer.k_norm is not None:
-            q_part = F.rms_norm(qk[:, :heads], (size,), layer.q_norm, self._eps)
-            qk = torch.cat([q_part, F.rms_norm(qk[:, heads:], (size,), layer.k_norm, self._eps)], 1)
-        qk = torch.addcmul(qk * cos, qk.roll(size // 2, -1), sin).view(batch, width, heads + kv, size)
-        value = qkv[:, heads + kv :].view(batch, width, kv, size)
-        keys, values = slots.write(index, window, qk[:, :, heads:].transpose(1, 2), value.transpose(1, 2))
-        query = qk[:, :, :heads].transpose(1, 2).reshape(batch, kv, -1, size)
+            q, k = self._normed(x[:, :heads], layer.q_norm), self._normed(x[:, heads:-kv], layer.k_norm)
+            x = torch.cat([q, k, x[:, -kv:]], 1)
+        x = torch.addcmul(x * cos, x.roll(size // 2, -1), sin)
+        keys, values = slots.write_joint(index, window, x[:, heads:])
+        query = x[:, :heads].view(batch, width, heads, size).transpose(1, 2).reshape(batch, kv, -1, size)
         mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
         return mixed.view(batch, heads, width, size).transpose(1, 2).reshape(batch * width, heads * size)
 

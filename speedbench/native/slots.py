@@ -22,7 +22,7 @@ class Window:
     positions: Tensor
     """[B, W] int64: the position of each token."""
     flat: Tensor
-    """[B·heads·W] int64: rows of the flattened cache that the window writes."""
+    """[B·W] int64: the slots that the window writes, counted through all rows."""
     mask: Tensor | None
     """[B, 1, W, end] additive, in the model's dtype; None when every query sees every slot before `end`."""
     end: int
@@ -30,7 +30,11 @@ class Window:
 
 
 class Slots:
-    """Per layer one K and one V buffer [B, heads, length, width]; filled on first use, so any layer shape fits."""
+    """Per layer one K and one V buffer [B, length, heads, width].
+
+    Where both have the same shape they are halves of one buffer [B, length, 2·heads, width], so that a window is
+    written in one copy. Rows of a view share their buffers.
+    """
 
     def __init__(
         self,
@@ -48,31 +52,34 @@ class Slots:
         self.static, self.context = static, context
         self.keys: list[Tensor | None] = [None] * layers
         self.values: list[Tensor | None] = [None] * layers
-        self.heads = 0
+        self.joint: list[Tensor | None] = [None] * layers
 
     def rows(self, low: int, high: int) -> Slots:
         """A view of rows low … high-1 that shares the buffers."""
+        if (low, high) == (0, self.batch):
+            return self
         view = Slots(
             len(self.keys), high - low, self.length, self.dtype, self.device, static=self.static, context=self.context
         )
-        view.heads = self.heads
-        view.keys = [None if k is None else k[low:high] for k in self.keys]
-        view.values = [None if v is None else v[low:high] for v in self.values]
+        for name in ("keys", "values", "joint"):
+            setattr(view, name, [None if one is None else one[low:high] for one in getattr(self, name)])
         return view
 
     def allocate(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Make a layer's buffers for entries shaped like key, value [B, heads, W, width]."""
-        shape = (self.batch, key.shape[1], self.length)
-        self.keys[layer] = torch.zeros(*shape, key.shape[3], dtype=key.dtype, device=key.device)
-        self.values[layer] = torch.zeros(*shape, value.shape[3], dtype=value.dtype, device=value.device)
-        self.heads = key.shape[1]
+        heads, width = key.shape[1], key.shape[3]
+        if key.shape[1::2] == value.shape[1::2]:
+            both = torch.zeros(self.batch, self.length, 2 * heads, width, dtype=key.dtype, device=key.device)
+            self.joint[layer], self.keys[layer], self.values[layer] = both, both[:, :, :heads], both[:, :, heads:]
+        else:
+            for buffers, entry in ((self.keys, key), (self.values, value)):
+                shape = (self.batch, self.length, entry.shape[1], entry.shape[3])
+                buffers[layer] = torch.zeros(shape, dtype=entry.dtype, device=entry.device)
 
-    def window(self, start: Sequence[int], width: int, heads: int) -> Window:
+    def window(self, start: Sequence[int], width: int) -> Window:
         """The window of `width` tokens that begins at position start[b] in row b."""
-        first = torch.tensor(start, dtype=torch.int64)
-        positions = first[:, None] + torch.arange(width)
-        row = torch.arange(len(start))[:, None, None] * heads + torch.arange(heads)[None, :, None]
-        flat = (row * self.length + positions[:, None, :]).reshape(-1)
+        positions = torch.tensor(start, dtype=torch.int64)[:, None] + torch.arange(width)
+        flat = (torch.arange(len(start))[:, None] * self.length + positions).reshape(-1)
         end = self.length if self.static else max(start) + width
         mask = None
         if self.static or width > 1 or min(start) != max(start):
@@ -85,15 +92,28 @@ class Slots:
 
     def write(self, layer: int, window: Window, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store key, value [B, heads, W, width] and return all that the window may see, [B, heads, end, width]."""
+        for buffers, entry in ((self.keys, key), (self.values, value)):
+            kept = buffers[layer]
+            assert kept is not None, f"layer {layer} was never allocated"
+            entry = entry.transpose(1, 2)
+            kept.view(-1, *kept.shape[2:]).index_copy_(0, window.flat, entry.reshape(-1, *entry.shape[2:]))
+        return self._seen(layer, window)
+
+    def write_joint(self, layer: int, window: Window, entries: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for keys and values side by side, [B·W, 2·heads, width]."""
+        both = self.joint[layer]
+        assert both is not None, f"layer {layer} was never allocated, or its keys and values differ in shape"
+        both.view(-1, *both.shape[2:]).index_copy_(0, window.flat, entries)
+        return self._seen(layer, window)
+
+    def _seen(self, layer: int, window: Window) -> tuple[Tensor, Tensor]:
         keys, values = self.keys[layer], self.values[layer]
         assert keys is not None, f"layer {layer} was never allocated"
         assert values is not None, f"layer {layer} was never allocated"
-        keys.view(-1, keys.shape[3]).index_copy_(0, window.flat, key.reshape(-1, key.shape[3]))
-        values.view(-1, values.shape[3]).index_copy_(0, window.flat, value.reshape(-1, value.shape[3]))
-        return keys[:, :, : window.end], values[:, :, : window.end]
+        return keys[:, : window.end].transpose(1, 2), values[:, : window.end].transpose(1, 2)
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes that one token of one row takes over all layers."""
         buffers = [*self.keys, *self.values]
-        return sum(b.shape[1] * b.shape[3] * b.element_size() for b in buffers if b is not None)
+        return sum(b.shape[2] * b.shape[3] * b.element_size() for b in buffers if b is not None)

@@ -71,11 +71,11 @@ def prefill(
 class _SlotCache(Cache):
     """A transformers cache that writes into `Slots`, so that rows roll back by length."""
 
-    def __init__(self, slots: Slots, start: Sequence[int], width: int, heads: int) -> None:
+    def __init__(self, slots: Slots, start: Sequence[int], width: int) -> None:
         super().__init__(layers=[])
         self._slots = slots
         self._first = max(start)
-        self.window: Window = slots.window(start, width, heads)
+        self.window: Window = slots.window(start, width)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -137,7 +137,7 @@ class TransformersTarget:
         last_only: bool = False,
         taps: Sequence[int] = (),
     ) -> Seen:
-        cache = _SlotCache(slots, start, ids.shape[1], slots.heads)
+        cache = _SlotCache(slots, start, ids.shape[1])
         mask = cache.window.mask
         if mask is None:
             mask = torch.zeros(len(start), 1, ids.shape[1], cache.window.end, dtype=self.dtype, device=self.device)
