@@ -1,7 +1,7 @@
 """Engines to race, one a process: each reads a case a line on stdin, answers with seconds and tokens on stdout.
 
-`python peers.py NAME FOLDER DRAFT_FOLDER DTYPE`, with NAME ours, transformers or vllm. Every engine gets the same prompt
-ids, decodes greedily, and ignores stop tokens, so that all write the same number of tokens.
+`python peers.py NAME FOLDER DRAFT_FOLDER DTYPE`, with NAME ours, transformers or vllm. Every engine gets the same
+prompt ids, decodes greedily, and ignores stop tokens, so that all write the same number of tokens.
 """
 
 # SPDX-License-Identifier: Apache-2.0

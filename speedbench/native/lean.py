@@ -93,6 +93,7 @@ class LeanTarget:
         refuse_state(config, config.model_type)
         self.dtype, self.device = dtype, device
         self.layers, self.vocab = config.num_hidden_layers, config.vocab_size
+        self.hidden, self.config = config.hidden_size, config
         self.context: int | None = config.max_position_embeddings
         self._hidden, self._eps = config.hidden_size, config.rms_norm_eps
         self._heads = config.num_attention_heads
@@ -121,6 +122,14 @@ class LeanTarget:
         for index in range(self.layers):
             slots.allocate(index, entry, entry)
         return slots
+
+    @torch.inference_mode()
+    def embed(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self._embedding)
+
+    @torch.inference_mode()
+    def head(self, x: Tensor) -> Tensor:
+        return self._head(x.reshape(-1, self._hidden)).view(*x.shape[:-1], -1)
 
     @torch.inference_mode()
     def forward(

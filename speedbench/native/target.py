@@ -36,10 +36,19 @@ class Target(Protocol):
     dtype: torch.dtype
     device: torch.device
     layers: int
+    hidden: int
     vocab: int
     context: int | None
     parameters: int
     bytes: int
+    config: Any
+    """The text model's transformers config, for what a drafter's checkpoint must agree with."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Rows of the embedding table: ids [...] → [..., H]."""
+
+    def head(self, x: Tensor) -> Tensor:
+        """Logits of normed final states: [..., H] → [..., V]."""
 
     def slots(self, batch: int, length: int, *, static: bool = False) -> Slots:
         """An empty cache of `batch` rows of `length` slots."""
@@ -97,6 +106,7 @@ class TransformersTarget:
         config = model.config.get_text_config()
         self.dtype, self.device = model.dtype, model.device
         self.layers, self.vocab = int(config.num_hidden_layers), int(model.get_output_embeddings().weight.shape[0])
+        self.hidden, self.config = int(config.hidden_size), config
         self.context = getattr(config, "max_position_embeddings", None)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.bytes = sum(p.numel() * p.element_size() for p in model.parameters())
@@ -108,6 +118,16 @@ class TransformersTarget:
             )
         self._cache_name = "cache" if "cache" in names else "past_key_values"
         self._shapes = self._kv_shapes()
+
+    @torch.inference_mode()
+    def embed(self, ids: Tensor) -> Tensor:
+        rows: Tensor = self.model.get_input_embeddings()(ids)
+        return rows
+
+    @torch.inference_mode()
+    def head(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model.get_output_embeddings()(x)
+        return logits
 
     def _kv_shapes(self) -> list[tuple[Tensor, Tensor]]:
         """The shape of each layer's key and value, read off one real token: MLA and odd head widths come out right."""

@@ -1,0 +1,232 @@
+"""Random block heads under the contract's names, and what they draft recomputed from scratch in plain torch."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tiny
+import torch
+from torch import Tensor
+
+from speedbench.native.dflash import DFlash, Filled
+from speedbench.native.head import Head, HeadSpec
+from speedbench.native.proposer import Draft, Row
+from speedbench.native.target import Target
+
+CAP = 20
+PROMPTS = [tiny.prompt(n) for n in tiny.LENGTHS]
+KEPT = tuple(range(1, 64, 3))
+"""A reduced vocabulary: these ids of the target's."""
+
+
+@functools.cache
+def made() -> Any:
+    return tiny.exact(tiny.model(num_hidden_layers=4))
+
+
+@functools.cache
+def target(form: str = "lean") -> Target:
+    return tiny.lean(made()) if form == "lean" else tiny.as_is(made())
+
+
+@functools.cache
+def baseline() -> tuple[list[int], ...]:
+    found = [tiny.plain(made(), ids, CAP) for ids in PROMPTS]
+    assert min(gap for _, gap in found) > 1e-4
+    return tuple(tokens for tokens, _ in found)
+
+
+# ---- heads ---------------------------------------------------------------------------------------------------------
+
+
+def head_of(
+    *,
+    seed: int = 0,
+    sharp: float = 3.0,
+    target_vocab: int = 64,
+    kept: Sequence[int] = (),
+    own: bool = False,
+    **given: Any,
+) -> Head:
+    """A random head of two Qwen3-like layers under the contract's names; `kept` are the ids of a reduced vocabulary."""
+    fixed: dict[str, Any] = {
+        "mechanism": "dflash", "dialect": "z-lab", "hidden": 32, "target_hidden": 32, "intermediate": 48, "heads": 4,
+        "kv_heads": 2, "head_dim": 12, "layers": 2, "eps": 1e-6, "taps": (3, 1), "vocab": len(kept) or target_vocab,
+        "rope": {"rope_theta": 5000.0}, "block": 5, "mask_token": 7,
+    }  # fmt: skip
+    spec = HeadSpec(**{**fixed, **given})
+    noise = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int, scale: float = 1.5) -> Tensor:
+        return torch.randn(rows, columns, generator=noise, dtype=torch.float64) * scale / columns**0.5
+
+    def norm(size: int) -> Tensor:
+        return 1 + 0.3 * torch.randn(size, generator=noise, dtype=torch.float64)
+
+    size, width = spec.hidden, spec.head_dim
+    tensors = {"fc.weight": matrix(size, len(spec.taps) * spec.target_hidden)}
+    tensors |= {"hidden_norm.weight": norm(size), "norm.weight": norm(size)}
+    for i in range(spec.layers):
+        tensors |= {
+            f"layers.{i}.{name}.weight": norm(n)
+            for name, n in (
+                ("input_layernorm", size), ("post_attention_layernorm", size),
+                ("self_attn.q_norm", width), ("self_attn.k_norm", width),
+            )
+        }  # fmt: skip
+        tensors |= {
+            f"layers.{i}.{name}.weight": matrix(*shape)
+            for name, shape in (
+                ("self_attn.q_proj", (spec.heads * width, size)), ("self_attn.k_proj", (spec.kv_heads * width, size)),
+                ("self_attn.v_proj", (spec.kv_heads * width, size)), ("self_attn.o_proj", (size, spec.heads * width)),
+                ("mlp.gate_proj", (spec.intermediate, size)), ("mlp.up_proj", (spec.intermediate, size)),
+                ("mlp.down_proj", (size, spec.intermediate)),
+            )
+        }  # fmt: skip
+    if own or kept:
+        tensors["lm_head.weight"] = matrix(spec.vocab, size, sharp)
+    if own:
+        tensors["embed_tokens.weight"] = matrix(target_vocab, size, 3.0)
+    if kept:
+        tensors["d2t"] = torch.tensor(kept) - torch.arange(len(kept))
+    if spec.markov != "none":
+        rank = spec.markov_rank
+        tensors |= {
+            "markov_w1.weight": matrix(target_vocab, rank, 3.0),
+            "markov_w2.weight": matrix(spec.vocab, rank, 3),
+        }
+        if spec.markov == "gated":
+            tensors |= {"gate_proj.weight": matrix(rank, size + rank), "gate_proj.bias": norm(rank)}
+        if spec.markov == "rnn":
+            tensors |= {"joint_proj.weight": matrix(3 * rank, 2 * rank + size), "joint_proj.bias": norm(3 * rank)}
+    if spec.confidence:
+        reads = size + spec.markov_rank * spec.confidence_reads_markov
+        tensors |= {"confidence.weight": matrix(1, reads, 2.0), "confidence.bias": norm(1)}
+    return Head(spec, tensors)
+
+
+# ---- the same from scratch -----------------------------------------------------------------------------------------
+
+
+def rms(x: Tensor, weight: Tensor) -> Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+
+
+def turned(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    """x [N, heads, d] by rotary embedding, angles in float32 as everywhere."""
+    half = x.shape[-1] // 2
+    angles = torch.outer(positions.float(), 1.0 / base ** (torch.arange(0, 2 * half, 2).float() / (2 * half)))
+    cos, sin = angles.cos().double()[:, None], angles.sin().double()[:, None]
+    return torch.cat([x[..., :half] * cos - x[..., half:] * sin, x[..., half:] * cos + x[..., :half] * sin], -1)
+
+
+@torch.inference_mode()
+def block(
+    model: Any, head: Head, ids: Sequence[int], slots: int | None = None, wrong: str = ""
+) -> tuple[Tensor, Tensor]:
+    """States and logits [slots, ·] of the block behind `ids`, whose last is the anchor: no cache, no batch, one head
+    and one query at a time. `wrong` makes one of the known mistakes."""
+    spec, t, s = head.spec, head.tensors, len(ids) - 1
+    seen = ids if wrong == "context holds the anchor" else ids[:-1]
+    hidden = model(torch.tensor([list(seen)]), output_hidden_states=True).hidden_states
+    taps = [tap + (wrong == "layer id") for tap in spec.taps]
+    c = rms(torch.cat([hidden[tap][0] for tap in taps], -1) @ t["fc.weight"].T, t["hidden_norm.weight"])
+    table = t.get("embed_tokens.weight", model.get_input_embeddings().weight)
+    n = slots or spec.block or 0
+    x = table[[ids[-1], *[spec.mask_token or 0] * (n - 1)]]
+    base, group = spec.rope["rope_theta"], spec.heads // spec.kv_heads
+    at = torch.cat([torch.arange(len(seen)), torch.arange(s, s + n)])
+    for i in range(spec.layers):
+        w = {name[len(f"layers.{i}.") : -7]: x for name, x in t.items() if name.startswith(f"layers.{i}.")}
+        z = rms(x, w["input_layernorm"])
+        both = torch.cat([rms(c, w["input_layernorm"]) if wrong == "input_layernorm on context" else c, z])
+        q = (z @ w["self_attn.q_proj"].T).view(n, spec.heads, -1)
+        k = (both @ w["self_attn.k_proj"].T).view(len(at), spec.kv_heads, -1)
+        v = (both @ w["self_attn.v_proj"].T).view(len(at), spec.kv_heads, -1)
+        q, k = turned(rms(q, w["self_attn.q_norm"]), at[-n:], base), turned(rms(k, w["self_attn.k_norm"]), at, base)
+        mixed = torch.zeros_like(q)
+        for h in range(spec.heads):
+            for j in range(n):
+                scores = k[:, h // group] @ q[j, h] / spec.head_dim**0.5
+                if spec.causal:
+                    scores = scores.masked_fill(at > s + j, -torch.inf)
+                mixed[j, h] = scores.softmax(0) @ v[:, h // group]
+        x = x + mixed.flatten(1) @ w["self_attn.o_proj"].T
+        m = rms(x, w["post_attention_layernorm"])
+        x = x + (torch.nn.functional.silu(m @ w["mlp.gate_proj"].T) * (m @ w["mlp.up_proj"].T)) @ w["mlp.down_proj"].T
+    states = rms(x, t["norm.weight"])
+    return states, states @ t.get("lm_head.weight", model.get_output_embeddings().weight).T
+
+
+def first_slot(head: Head) -> int:
+    return 0 if head.spec.anchor_predicts else 1
+
+
+def said(head: Head, draft_ids: Tensor) -> list[int]:
+    """Draft ids in the target's."""
+    return [KEPT[i] for i in draft_ids.tolist()] if "d2t" in head.tensors else draft_ids.tolist()
+
+
+class Watched:
+    """A proposer whose every round is checked against the recomputation. Rows sit out now and then, and the first few
+    drafts of each are made right, so that acceptance is ragged."""
+
+    def __init__(self, inner: DFlash, head: Head, *, helped: bool = True, skips: bool = True) -> None:
+        self._inner, self.head, self._helped, self._skips = inner, head, helped, skips
+        self._pick, inner._pick = inner._pick, self
+        self.facts: Any = inner.facts
+        self.rounds = 0
+        for both in inner._back.slots.joint:
+            assert both is not None
+            both.copy_(1e3 * torch.randn_like(both))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __call__(self, filled: Filled) -> Draft:
+        self.filled, self.own = filled, self._pick(filled)
+        return self.own
+
+    def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
+        sits = [r is None or (self._skips and (r.index + len(r.ids)) % 4 == 0) for r in batch]
+        draft = self._inner.propose(batch, [0 if sit else n for sit, n in zip(sits, room, strict=True)])
+        for b, row in enumerate(batch):
+            if row is not None and draft.counts[b]:
+                self.check(b, row.ids, draft)
+                self.rounds += 1
+                right = baseline()[row.index][row.generated :][: (row.index + 3 * len(row.ids)) % (draft.counts[b] + 1)]
+                if self._helped:
+                    draft.tokens[b, : len(right)] = torch.tensor(right, dtype=torch.int64)
+        return draft
+
+    def check(self, b: int, ids: Sequence[int], draft: Draft) -> None:
+        low = first_slot(self.head)
+        _, logits = block(made(), self.head, ids, self._inner._back.width)
+        logits = logits[low : low + draft.tokens.shape[1]]
+        assert torch.allclose(self.filled.logits[b], logits, atol=1e-5, rtol=0)
+        assert draft.tokens[b].tolist() == said(self.head, logits.argmax(-1))
+
+
+def dflash(head: Head, shape: Any, form: str = "lean", **more: Any) -> DFlash:
+    return DFlash(head, shape, target(form), **more)
+
+
+def proposal(head: Head, d: int, prompts: Sequence[Sequence[int]] = PROMPTS, **more: Any) -> list[list[int]]:
+    """What is drafted right behind the prompts (the baseline's first token is the anchor)."""
+    shape = tiny.plan(d, rows=len(prompts))
+    got: list[list[int]] = []
+    own = dflash(head, shape, **more)
+    pick = own._pick
+
+    def noting(filled: Filled) -> Draft:
+        draft = pick(filled)
+        got.extend(draft.tokens.tolist() if not got else [])
+        return draft
+
+    own._pick = noting  # type: ignore[assignment]
+    tiny.decoded(target(), own, shape, prompts, d + 2)
+    return got
