@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
@@ -56,7 +57,7 @@ class Run:
     """run.json."""
     measured: tuple[Measured, ...]
     noise: tuple[float, ...]
-    """Seconds of every noise probe."""
+    """Per block, the median seconds of its noise probes."""
 
     @property
     def name(self) -> str:
@@ -261,7 +262,7 @@ def load(path: Path) -> Run:
     """A run with all that was measured so far; cells that were not begun are absent."""
     found = read_document(path)
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
-    noise = tuple(seconds for probes in _values(_PROBES, path / "noise.jsonl") for seconds in probes.seconds)
+    noise = tuple(median(probes.seconds) for probes in _values(_PROBES, path / "noise.jsonl") if probes.seconds)
     measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
     return Run(path=path, document=found, measured=measured, noise=noise)
 

@@ -8,10 +8,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tiny
 import torch
 from torch import Tensor
 
+from speedbench.native import dspark
+from speedbench.native.decode import Decoder
 from speedbench.native.dflash import DFlash, Filled
 from speedbench.native.head import Head, HeadSpec
 from speedbench.native.proposer import Draft, Row
@@ -166,9 +169,31 @@ def first_slot(head: Head) -> int:
     return 0 if head.spec.anchor_predicts else 1
 
 
-def said(head: Head, draft_ids: Tensor) -> list[int]:
-    """Draft ids in the target's."""
-    return [KEPT[i] for i in draft_ids.tolist()] if "d2t" in head.tensors else draft_ids.tolist()
+@torch.inference_mode()
+def serial(head: Head, states: Tensor, logits: Tensor, anchor: int) -> tuple[list[int], list[float]]:
+    """Greedy picks of one row in the target's ids and the confidence of each, slot by slot."""
+    spec, t, before = head.spec, head.tensors, anchor
+    tokens, sure = [], []
+    state = torch.zeros(spec.markov_rank, dtype=torch.float64)
+    for h, scores in zip(states, logits, strict=True):
+        if spec.markov != "none":
+            e = t["markov_w1.weight"][before]
+        if spec.confidence:
+            reads = torch.cat([h, e]) if spec.confidence_reads_markov else h
+            sure.append(float(torch.sigmoid(t["confidence.weight"][0] @ reads + t["confidence.bias"][0])))
+        if spec.markov == "gated":
+            e = torch.sigmoid(t["gate_proj.weight"] @ torch.cat([h, e]) + t["gate_proj.bias"]) * e
+        if spec.markov == "rnn":
+            joint = t["joint_proj.weight"] @ torch.cat([state, e, h]) + t["joint_proj.bias"]
+            keep = torch.sigmoid(joint[: spec.markov_rank])
+            state = keep * state + (1 - keep) * torch.tanh(joint[spec.markov_rank : 2 * spec.markov_rank])
+            e = torch.tanh(joint[2 * spec.markov_rank :])
+        if spec.markov != "none":
+            scores = scores + t["markov_w2.weight"] @ e
+        best = int(scores.argmax())
+        before = best + int(t["d2t"][best]) if "d2t" in t else best
+        tokens.append(before)
+    return tokens, sure
 
 
 class Watched:
@@ -204,29 +229,27 @@ class Watched:
         return draft
 
     def check(self, b: int, ids: Sequence[int], draft: Draft) -> None:
-        low = first_slot(self.head)
-        _, logits = block(made(), self.head, ids, self._inner._back.width)
-        logits = logits[low : low + draft.tokens.shape[1]]
-        assert torch.allclose(self.filled.logits[b], logits, atol=1e-5, rtol=0)
-        assert draft.tokens[b].tolist() == said(self.head, logits.argmax(-1))
+        used = slice(first_slot(self.head), first_slot(self.head) + draft.tokens.shape[1])
+        states, logits = block(made(), self.head, ids, self._inner._back.width)
+        assert torch.allclose(self.filled.logits[b], logits[used], atol=1e-5, rtol=0)
+        assert torch.allclose(self.filled.states[b], states[used], atol=1e-5, rtol=0)
+        tokens, _ = serial(self.head, states[used], logits[used], ids[-1])
+        assert draft.tokens[b].tolist() == tokens
 
 
 def dflash(head: Head, shape: Any, form: str = "lean", **more: Any) -> DFlash:
-    return DFlash(head, shape, target(form), **more)
+    return (dspark.of if head.spec.mechanism == "dspark" else DFlash)(head, shape, target(form), **more)
+
+
+def drafted(own: DFlash, prompts: Sequence[Sequence[int]] = PROMPTS, seed: int = 0, d: int | None = None) -> Draft:
+    """What is drafted right behind the prompts, on top of the first token that the target says."""
+    shape = own.plan
+    decoder = Decoder(target(), own, shape, target().slots(shape.rows, shape.length))
+    for i, ids in enumerate(prompts):
+        decoder.admit(Row(i, list(ids), len(ids), CAP, np.random.default_rng((seed, i))))
+    return own.propose(decoder.rows, [d or shape.draft_length] * len(prompts))
 
 
 def proposal(head: Head, d: int, prompts: Sequence[Sequence[int]] = PROMPTS, **more: Any) -> list[list[int]]:
-    """What is drafted right behind the prompts (the baseline's first token is the anchor)."""
-    shape = tiny.plan(d, rows=len(prompts))
-    got: list[list[int]] = []
-    own = dflash(head, shape, **more)
-    pick = own._pick
-
-    def noting(filled: Filled) -> Draft:
-        draft = pick(filled)
-        got.extend(draft.tokens.tolist() if not got else [])
-        return draft
-
-    own._pick = noting  # type: ignore[assignment]
-    tiny.decoded(target(), own, shape, prompts, d + 2)
-    return got
+    found: list[list[int]] = drafted(dflash(head, tiny.plan(d, rows=len(prompts)), **more), prompts).tokens.tolist()
+    return found

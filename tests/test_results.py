@@ -62,7 +62,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert only.records == (made,)
     assert only.passes == (passed(verify=0.25, draft=0.125, d=3),)
     assert only.mismatches == (mismatch("r0", "near_tie", gap=1e-7),)
-    assert found.noise == (0.5, 0.25)
+    assert found.noise == (0.375,)  # one block: the median of 0.5 and 0.25
     assert (found.name, found.missing) == ("run", [])
     assert found.document["config"] == CONFIG
 

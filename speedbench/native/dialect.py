@@ -80,6 +80,22 @@ def dimensions(source: Source, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def speculators_body(source: Source) -> dict[str, Any]:
+    """The layer config of a speculators checkpoint, which leaves out whatever equals its model type's default
+    (`to_diff_dict`; Qwen3 where no type is named): vllm-project/speculators 0.9.0 `models/eagle3/config.py`."""
+    from transformers import AutoConfig
+
+    raw = source.config.get("transformer_layer_config")
+    if not isinstance(raw, dict):
+        raise UserError(f"the config of '{source.name}' lacks 'transformer_layer_config'")
+    kind = raw.get("model_type", "qwen3")
+    try:
+        filled = AutoConfig.for_model(kind, **{k: v for k, v in raw.items() if k != "model_type"}).to_dict()
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"transformers knows no layers of type '{kind}', which '{source.name}' has: {error}") from None
+    return {**filled, **raw}
+
+
 def rope(source: Source, body: Mapping[str, Any]) -> dict[str, Any]:
     """Rotary settings under any of transformers' names; a config with none has base 10000, whatever the target's."""
     parts = body.get("rope_parameters") or {}
@@ -151,7 +167,8 @@ def renamed(source: Source, names: Names) -> dict[str, str]:
         bare = own.removeprefix("model.")
         if bare == "t2d" or "rotary_emb." in bare or bare.startswith("verifier_"):
             continue
-        inside = next((new + bare[len(old) :] for old, new in names if bare.startswith(old)), bare)
+        fits = ((old, new, name) for old, new in names for name in (own, bare) if name.startswith(old))
+        inside = next((new + name[len(old) :] for old, new, name in fits), bare)
         if inside in found:
             raise UserError(f"'{source.name}' holds tensors '{found[inside]}' and '{own}', two names of one")
         found[inside] = own

@@ -45,6 +45,8 @@ class HeadSpec:
     """Hidden states of the target it reads, by transformers' index (0: embeddings; number of layers: after the norm)."""
     vocab: int
     """Rows of its logits: the draft vocabulary, which d2t maps into the target's."""
+    target_vocab: int | None = None
+    """Rows of the target's; None: the same."""
     rope: Mapping[str, Any] = field(default_factory=lambda: {"rope_theta": 10000.0})
     """The draft's own, as transformers' `rope_parameters`."""
     context: int | None = None
