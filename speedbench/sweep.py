@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -97,6 +97,8 @@ class Preflight:
     turns: int
     most_tokens: int
     """Tokens of all answers of all cells, if none stops early."""
+    drafters: Mapping[str, Mapping[str, Any]]
+    """What each drafter said of itself, by label."""
     estimated_seconds: float | None
     """At the plain pace, as if drafting cost exactly what it saves and no answer stopped early; None: pace unknown."""
 
@@ -107,6 +109,7 @@ class Preflight:
             "cells": self.cells,
             "turns": self.turns,
             "most_output_tokens": self.most_tokens,
+            "drafters": {label: dict(facts) for label, facts in self.drafters.items()},
             "estimated_seconds": self.estimated_seconds,
         }
 
@@ -121,15 +124,18 @@ def preflight(sweep: Sweep, session: Session) -> Preflight:
     longest = max(sweep.lengths, default=0)
     if session.context is not None and longest >= session.context:
         raise UserError(f"-D {longest}: beyond the target's context of {session.context} tokens; use less")
-    for drafting in sweep.draftings:
-        if drafting.drafter != "none" and longest:
-            session.engine(drafting, longest, sweep.concurrencies[0], _load(sweep, fits))
+    load, few = _load(sweep, fits), sweep.concurrencies[0]
+    drafters = {
+        drafting.label: session.engine(drafting, longest, few, load).facts
+        for drafting in sweep.draftings
+        if drafting.drafter != "none" and longest
+    }
     cells, turns = sweep.cells(), sum(len(request.turns) for request in sweep.requests)
     tokens = turns * sweep.sampling.max_tokens
     seconds = _seconds(sweep, session, fits, tokens)
     return Preflight(
         fits=fits, cells=len(cells), turns=turns * len(cells), most_tokens=tokens * len(cells),
-        estimated_seconds=seconds,
+        drafters=drafters, estimated_seconds=seconds,
     )  # fmt: skip
 
 

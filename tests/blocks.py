@@ -225,6 +225,7 @@ class Watched:
                 self.rounds += 1
                 right = baseline()[row.index][row.generated :][: (row.index + 3 * len(row.ids)) % (draft.counts[b] + 1)]
                 if self._helped:
+                    draft.tokens = draft.tokens.clone()
                     draft.tokens[b, : len(right)] = torch.tensor(right, dtype=torch.int64)
         return draft
 
@@ -241,13 +242,15 @@ def dflash(head: Head, shape: Any, form: str = "lean", **more: Any) -> DFlash:
     return (dspark.of if head.spec.mechanism == "dspark" else DFlash)(head, shape, target(form), **more)
 
 
-def drafted(own: DFlash, prompts: Sequence[Sequence[int]] = PROMPTS, seed: int = 0, d: int | None = None) -> Draft:
+def drafted(
+    own: DFlash, prompts: Sequence[Sequence[int]] = PROMPTS, seed: int = 0, room: Sequence[int] | None = None
+) -> Draft:
     """What is drafted right behind the prompts, on top of the first token that the target says."""
     shape = own.plan
     decoder = Decoder(target(), own, shape, target().slots(shape.rows, shape.length))
     for i, ids in enumerate(prompts):
         decoder.admit(Row(i, list(ids), len(ids), CAP, np.random.default_rng((seed, i))))
-    return own.propose(decoder.rows, [d or shape.draft_length] * len(prompts))
+    return own.propose(decoder.rows, room or [shape.draft_length] * len(prompts))
 
 
 def proposal(head: Head, d: int, prompts: Sequence[Sequence[int]] = PROMPTS, **more: Any) -> list[list[int]]:

@@ -99,6 +99,7 @@ def _perfect_eagle3(of: HeadSpec, reads: str) -> Head:
         5.0  # equal queries and keys: with rotary, the nearest slot is the likest, and e^-60 is left for others
     )
     ones = torch.ones(WIDE, dtype=torch.float64)
+    value = [eye, -eye] if reads == "embedding" else [nothing, step_on() - eye]
     return Head(of, {
         **head.tensors,
         "fc.weight": torch.cat([nothing, nothing, eye], 1),
@@ -106,7 +107,7 @@ def _perfect_eagle3(of: HeadSpec, reads: str) -> Head:
         "hidden_norm.weight": ones,
         "layers.0.self_attn.q_proj.weight": sharp,
         "layers.0.self_attn.k_proj.weight": sharp,
-        "layers.0.self_attn.v_proj.weight": torch.cat([eye, -eye] if reads == "embedding" else [nothing, step_on() - eye], 1),
+        "layers.0.self_attn.v_proj.weight": torch.cat(value, 1),
         "layers.0.self_attn.o_proj.weight": eye,
         "layers.0.mlp.down_proj.weight": torch.zeros_like(head.tensors["layers.0.mlp.down_proj.weight"]),
         "norm.weight": SIGNS,

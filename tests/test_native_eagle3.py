@@ -173,11 +173,9 @@ def test_each_row_drafts_up_to_the_heads_last_position_and_no_further() -> None:
 
 def turned_about(head: Head) -> Head:
     """The two halves that q, k and v read, exchanged: a head that was trained on [state ; embedding]."""
-    swapped = {
-        name: torch.cat(weight.chunk(2, 1)[::-1], 1) if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))
-        else weight for name, weight in head.tensors.items()
-    }  # fmt: skip
-    return Head(head.spec, swapped)
+    names = [f"layers.0.self_attn.{x}_proj.weight" for x in "qkv"]
+    swapped = {name: torch.cat(head.tensors[name].chunk(2, 1)[::-1], 1) for name in names}
+    return Head(head.spec, {**head.tensors, **swapped})
 
 
 def with_spec(head: Head, **given: Any) -> Head:

@@ -94,7 +94,9 @@ def _run_warnings(run: Run) -> list[str]:
         said.append(
             "exact mode: every cell, the baseline too, runs at the width of the largest D, so that all are alike"
         )
-    return said + [f"target: {each}" for each in run.document["config"].get("target", {}).get("warnings", ())]
+    config = run.document["config"]
+    told = {"target": config.get("target", {}), **config.get("drafters", {})}
+    return said + [f"{name}: {each}" for name, facts in told.items() for each in facts.get("warnings", ())]
 
 
 def _failures(measured: Measured) -> list[str]:

@@ -36,25 +36,29 @@ DEMO_LIMIT = 11
 
 
 def command(
-    task: Annotated[str | None, typer.Option(help="A shipped task, or a .yaml or .jsonl file. [demo]")] = None,
-    runner: Annotated[str | None, typer.Option(help="A shipped runner, or a .yaml file. [smollm2-135m]")] = None,
-    drafter: Annotated[str | None, typer.Option(help="Drafters, as ngram,suffix. [ngram,suffix]")] = None,
-    draft_length: Annotated[
-        str | None, typer.Option("-D", "--draft-length", help="Draft lengths, as 1-4,8. [2,4,8]")
+    task: Annotated[str | None, typer.Option(help="A shipped task, or a .yaml or .jsonl file. Default: demo.")] = None,
+    runner: Annotated[
+        str | None, typer.Option(help="A shipped runner, or a .yaml file. Default: smollm2-135m.")
     ] = None,
-    concurrency: Annotated[str | None, typer.Option(help="Sequences at a time, as 1,4. [1]")] = None,
-    repeats: Annotated[int | None, typer.Option(help="Times to run every cell. [1]")] = None,
+    drafter: Annotated[str | None, typer.Option(help="Drafters, as ngram,suffix. Default: ngram,suffix.")] = None,
+    draft_length: Annotated[
+        str | None, typer.Option("-D", "--draft-length", help="Draft lengths, as 1-4,8. Default: 2,4,8.")
+    ] = None,
+    concurrency: Annotated[str | None, typer.Option(help="Sequences at a time, as 1,4. Default: 1.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Times to run every cell. Default: 1.")] = None,
     limit: Annotated[int | None, typer.Option(help="Conversations, spread evenly over the categories.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens an answer may have. [the task's]")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy. [0]")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Most tokens an answer may have. Default: what the task says.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy, the default.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample within this probability mass.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of sampling and of --limit. [0]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of sampling and of --limit. Default: 0.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as ngram.max_n=3 or engine.dtype=bfloat16."),
     ] = None,
-    out: Annotated[str | None, typer.Option(help="Folder to write. [results/<task>-<time>]")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder to write. Default: results/TASK-TIME.")] = None,
     config: Annotated[str | None, typer.Option(help="A YAML with any of these options; flags win.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: Annotated[
@@ -154,7 +158,7 @@ def _measure(sweep: Sweep, session: Session, path: Path, *, resume: bool, dry_ru
     from speedbench.results import load, writing
 
     ahead = sweeps.preflight(sweep, session)
-    config = {**sweep.config(), "target": dict(session.facts)}
+    config = {**sweep.config(), "target": dict(session.facts), "drafters": ahead.document()["drafters"]}
     _say_plan(sweep, ahead, path)
     if dry_run:
         _print_plan(ahead, config, path, as_json=as_json)
@@ -190,7 +194,7 @@ def _print_result(path: Path, *, as_json: bool) -> None:
 
 
 def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
-    """One line on stderr before anything runs."""
+    """On stderr before anything runs: a line for the run, and one for each drafter that has weights."""
     from speedbench.cli import tables
 
     prompts = sorted(fit.prompt_tokens for fit in ahead.fits)
@@ -201,7 +205,14 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
         f"{prompts[-1]} tokens, {ahead.cells} cells, {ahead.turns} turns, {ahead.most_tokens} tokens at most{time} "
         f"→ {path}"
     )
-    tables.console(stderr=True).print(tables.plain(said), soft_wrap=True)
+    out = tables.console(stderr=True)
+    out.print(tables.plain(said), soft_wrap=True)
+    for label, facts in ahead.drafters.items():
+        if facts.get("parameters"):
+            told = ", ".join(
+                f"{k} {v}" for k, v in facts.items() if k not in ("settings", "warnings") and v is not None
+            )
+            out.print(tables.plain(f"{label}: {told}"), soft_wrap=True)
 
 
 def _print_plan(ahead: Preflight, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 
 def command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.")] = "",
-    cell: Annotated[str, typer.Option(help="One cell's key, as ngram-d4-b1-r0. [all]")] = "",
+    cell: Annotated[str, typer.Option(help="One cell's key, as ngram-d4-b1-r0. Default: all.")] = "",
     category: Annotated[bool, typer.Option("--by-category", help="AL and speed by category.")] = False,
     position: Annotated[bool, typer.Option("--by-position", help="Acceptance by draft position.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,

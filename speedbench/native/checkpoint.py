@@ -70,7 +70,7 @@ def load_mtp(home: Path, target: Target) -> Head:
 
 
 def _loaded(source: Source, target: Target) -> Head:
-    kind, dialect = recognise(source, target.layers)
+    kind, dialect = recognise(source)
     if kind == "eagle3":
         return eagle3(source, target, dialect)
     if kind == "block":
@@ -107,7 +107,9 @@ def _unpickled(files: Collection[Path], name: str) -> dict[str, Tensor]:
         try:
             found = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-            raise UserError(f"'{file.name}' of the drafter '{name}' holds more than tensors, or is torn: {error}") from None
+            raise UserError(
+                f"'{file.name}' of the drafter '{name}' holds more than tensors, or is torn: {error}"
+            ) from None
         tensors.update({key: value for key, value in found.items() if isinstance(value, Tensor)})
     return tensors
 
@@ -115,7 +117,7 @@ def _unpickled(files: Collection[Path], name: str) -> dict[str, Tensor]:
 # ---- whose it is ---------------------------------------------------------------------------------------------------
 
 
-def recognise(source: Source, target_layers: int) -> tuple[str, str]:
+def recognise(source: Source) -> tuple[str, str]:
     """Kind (`eagle3`, `block` for DFlash and DSpark, `mtp`) and dialect. Raises for what is not served, by its name."""
     config, names = source.config, [name.removeprefix("model.") for name in source.tensors]
     architecture = str((config.get("architectures") or [""])[0])
@@ -129,7 +131,7 @@ def recognise(source: Source, target_layers: int) -> tuple[str, str]:
     of_block = _of_block(config, architecture, names)
     if of_block:
         return "block", of_block
-    if dialect_mtp.has_mtp(source, target_layers):
+    if dialect_mtp.has_mtp(source):
         return "mtp", "built-in"
     return "eagle3", _of_eagle(source, architecture, names)
 
@@ -141,7 +143,12 @@ def _refuse(source: Source, architecture: str, names: Collection[str]) -> None:
             raise source.refuse(f"{why} (tensor '{found}'); speedbench runs {_SERVED}")
     config = source.config
     inner = config.get("dflash_config") or {}
-    words = [architecture, config.get("speculators_model_type"), config.get("projector_type"), inner.get("projector_type")]
+    words = [
+        architecture,
+        config.get("speculators_model_type"),
+        config.get("projector_type"),
+        inner.get("projector_type"),
+    ]
     for word in (str(word) for word in words if word):
         for mark, why in _REFUSED_WORDS.items():
             if mark in word.lower().replace("-", "").replace("_", ""):
@@ -179,20 +186,18 @@ def _of_block(config: Mapping[str, Any], architecture: str, names: Collection[st
 
 
 def _of_eagle(source: Source, architecture: str, names: Collection[str]) -> str:
-    midlayer = any(name.startswith("midlayer.") for name in names)
-    if not midlayer and "layers.0.hidden_norm.weight" not in names and "d2t" not in names:
-        raise _no_head(source, names)
-    if not midlayer:
-        return "modelopt"
     named = "eagle3" in architecture.lower() or "eagle_config" in source.config
-    return "specforge" if named else "eagle"
+    if any(name.startswith("midlayer.") for name in names):
+        return "specforge" if named else "eagle"
+    if named or "layers.0.hidden_norm.weight" in names or "d2t" in names:
+        return "modelopt"
+    raise _no_head(source, names)
 
 
 def _no_head(source: Source, names: Collection[str]) -> UserError:
     if "layers.0.input_layernorm.weight" in names and "embed_tokens.weight" in names and "norm.weight" in names:
         return source.refuse("it is a whole language model; the drafter 'external' runs one")
-    aux = (source.config.get("eagle_config") or {}).get("use_aux_hidden_state", True)
-    if "fc.weight" in names or not aux:
+    if "fc.weight" in names:
         return source.refuse(f"it is EAGLE-1 or EAGLE-2 (it reads the last state alone); speedbench runs {_SERVED}")
     return source.refuse(f"nothing in its config or tensors says what it is; speedbench runs {_SERVED}")
 

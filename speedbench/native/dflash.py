@@ -1,4 +1,4 @@
-"""DFlash: a small transformer that fills a whole block of masked slots in one pass, its context made of target features.
+"""DFlash: a small transformer that fills a block of masked slots in one pass, its context made of target features.
 
 The math is that of z-lab/dflash (`dflash/model.py`, DFlashDraftModel and dflash_generate), with vLLM's batching idea
 (`model_executor/models/qwen3_dflash.py`): one context vector a token, hidden_norm(fc(features)), goes straight into
@@ -163,17 +163,19 @@ class Backbone:
     def _window(self, slots: Slots, start: Sequence[int], width: int) -> Window:
         """Slots.window without its mask; what lies beyond the last slot goes there, where no row that drafts looks."""
         at = torch.tensor(start, dtype=torch.int64)[:, None] + torch.arange(width)
-        at = at.clamp(max=slots.length - 1)
-        flat = (torch.arange(len(start))[:, None] * slots.length + at).reshape(-1)
+        at, heads = at.clamp(max=slots.length - 1), 2 * self.spec.kv_heads
+        lines = torch.arange(len(start))[:, None, None] * heads + torch.arange(heads)
+        flat = (lines * slots.length + at[:, :, None]).reshape(-1)
         end = slots.length if slots.static else min(max(start) + width, slots.length)
-        return Window(at.to(slots.device), flat.to(slots.device), None, end)
+        there = at.to(slots.device)
+        return Window(positions=there, slots=there, flat=flat.to(slots.device), mask=None, end=end)
 
     def _mask(self, slots: Slots, start: Sequence[int], window: Window) -> Tensor | None:
         """A slot sees its row's context and the whole block, or of the block only itself and what is before it."""
         if not self.spec.causal and not slots.static and min(start) == max(start):
             return None
         first = torch.tensor(start, dtype=torch.int64)[:, None]
-        last = first + (torch.arange(self.width) if self.spec.causal else self.width - 1)
+        last = first + (torch.arange(self.width) if self.spec.causal else torch.full((self.width,), self.width - 1))
         hidden = torch.arange(window.end)[None, None, :] > last[:, :, None]
         mask = torch.zeros(hidden.shape, dtype=slots.dtype).masked_fill_(hidden, torch.finfo(slots.dtype).min)
         return mask[:, None].to(slots.device, non_blocking=True)
@@ -220,7 +222,7 @@ class DFlash:
         if not longest:
             return Draft(torch.zeros(len(batch), 0, dtype=torch.int64, device=device), counts)
         anchors = torch.tensor([0 if row is None else row.ids[-1] for row in batch], device=device)
-        # A row that no longer fits never will again, so its block may lie anywhere; one that sits out keeps its context.
+        # A row that no longer fits never will again: its block may lie anywhere. One that sits out keeps its context.
         start = [self._held[row.index] if row and fit else 0 for row, fit in zip(batch, fits, strict=True)]
         states = self._back.fill(self._slots(batch), anchors, start)[:, self._first : self._first + longest]
         filled = Filled(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from speedbench.errors import UserError
 from speedbench.native.head import Head, HeadSpec
+from speedbench.native.shapes import needed, shapes_of
 from speedbench.native.target import Target
 from speedbench.native.vocabulary import vocabulary_map
 
@@ -97,25 +98,30 @@ def speculators_body(source: Source) -> dict[str, Any]:
 
 
 def rope(source: Source, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Rotary settings under any of transformers' names; a config with none has base 10000, whatever the target's."""
-    parts = body.get("rope_parameters") or {}
-    parts = parts.get("full_attention", parts)
-    scaling = body.get("rope_scaling") or {}
-    found = {"rope_theta": body.get("rope_theta"), **scaling, **parts}
-    found = {key: value for key, value in found.items() if value is not None}
-    kind = found.pop("type", None)
-    found.setdefault("rope_type", kind or "default")
-    found.setdefault("rope_theta", LLAMA_BASE)
-    found["rope_theta"] = float(found["rope_theta"])
+    """The drafter's own rotary settings, whatever its target's."""
+    found = _rope(body)
     partial = found.pop("partial_rotary_factor", None) or body.get("partial_rotary_factor") or 1.0
     if partial != 1.0:
         raise source.refuse(f"it turns only a part of each head ('partial_rotary_factor' {partial})")
     return found
 
 
+def _rope(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under any of transformers' names; where two say a base, `rope_parameters` means it (ModelOpt
+    `hf_spec_export.py` _get_rope_theta); a config with none has base 10000."""
+    parts = body.get("rope_parameters") or {}
+    parts = parts.get("full_attention", parts)
+    found = {"rope_theta": body.get("rope_theta"), **(body.get("rope_scaling") or {}), **parts}
+    found = {key: value for key, value in found.items() if value is not None}
+    kind = found.pop("type", None)
+    found.setdefault("rope_type", kind or "default")
+    found["rope_theta"] = float(found.get("rope_theta", LLAMA_BASE))
+    return found
+
+
 def rope_warnings(source: Source, spec: HeadSpec, positions: int | None, target: Target) -> tuple[str, ...]:
     """What the drafter's positions have other than the target's; it may be meant so, and then nothing is wrong."""
-    theirs = rope(Source(name="the target", config={}, tensors={}), target.config.to_dict())
+    theirs = _rope(target.config.to_dict())
     pairs = [
         ("rotary base (rope_theta)", spec.rope["rope_theta"], theirs["rope_theta"]),
         ("rotary scaling", _scaling(spec.rope), _scaling(theirs)),
@@ -145,7 +151,7 @@ def taps(source: Source, key: str, ids: Any, shift: int, target: Target, lowest:
                 f"'{key}' of '{source.name}' names layer {i}; of this target's {target.layers} layers a drafter may "
                 f"read {lowest} … {top}: another target's drafter?"
             )
-    if any(a >= b for a, b in zip(ids, ids[1:], strict=False)):
+    if ids != sorted(set(ids)):
         raise UserError(f"'{key}' of '{source.name}' should go up, each layer once (got {ids})")
     return tuple(i + shift for i in ids)
 
@@ -210,15 +216,15 @@ def head(
     same_target(source, "target_hidden_size", spec.target_hidden, target.hidden)
     found = {inside: own for inside, own in renamed(source, names).items() if inside not in drop}
     refuse_layers(source, found.values())
-    shapes = _shapes(spec, target.vocab)
-    for inside in sorted(_needed(spec, found, needs, target)):
+    shapes = shapes_of(spec, target.vocab)
+    for inside in sorted(needed(spec, found, needs, target)):
         if inside not in found:
             raise UserError(f"the drafter '{source.name}' lacks tensor '{outside(inside, names)}'")
     for inside, own in found.items():
         if inside not in shapes and inside != "d2t":
             raise UserError(f"the drafter '{source.name}' has a tensor '{own}' that a {spec.dialect} head has not")
     tensors = {inside: _checked(source, own, shapes[inside], spec) for inside, own in found.items() if inside in shapes}
-    t2d = source.tensors["t2d"] if "t2d" in source.tensors else None
+    t2d = source.tensors.get("t2d")
     d2t = source.tensors[found["d2t"]] if "d2t" in found else None
     offsets, told = vocabulary_map(source.name, d2t, t2d, spec.vocab, target.vocab)
     if offsets is not None:
@@ -236,77 +242,3 @@ def _checked(source: Source, own: str, shape: tuple[int, ...], spec: HeadSpec) -
     if not tensor.is_floating_point() or tensor.element_size() < 2:
         raise source.refuse(f"tensor '{own}' is {tensor.dtype}: quantised weights; speedbench reads plain ones")
     return tensor
-
-
-def _shapes(spec: HeadSpec, vocab: int) -> dict[str, tuple[int, ...]]:
-    """Every tensor that a head of this spec may have."""
-    h, fed = spec.hidden, len(spec.taps) * spec.target_hidden
-    shapes: dict[str, tuple[int, ...]] = {
-        "norm.weight": (h,),
-        "embed_tokens.weight": (vocab, h),
-        "lm_head.weight": (spec.vocab, h),
-    }
-    if spec.mechanism == "mtp":
-        shapes |= {"fc.weight": (h, 2 * h), "enorm.weight": (h,), "hnorm.weight": (h,)}
-    else:
-        shapes |= {"fc.weight": (h, fed), "hidden_norm.weight": (h,)}
-    if spec.norm_before_fc:
-        shapes["input_norm.weight"] = (fed,)
-    if spec.fc_norm:
-        shapes |= {f"fc_norm.{k}.weight": (spec.target_hidden,) for k in range(len(spec.taps))}
-    for index in range(spec.layers):
-        shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer_shapes(spec).items()}
-    return shapes | _markov_shapes(spec, vocab)
-
-
-def _layer_shapes(spec: HeadSpec) -> dict[str, tuple[int, ...]]:
-    h, d = spec.hidden, spec.head_dim
-    fed = 2 * h if spec.mechanism == "eagle3" else h
-    q, kv = spec.heads * d, spec.kv_heads * d
-    shapes: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (h,),
-        "post_attention_layernorm.weight": (h,),
-        "self_attn.o_proj.weight": (h, q),
-        "self_attn.o_proj.bias": (h,),
-        "self_attn.q_norm.weight": (d,),
-        "self_attn.k_norm.weight": (d,),
-        "mlp.gate_proj.weight": (spec.intermediate, h),
-        "mlp.up_proj.weight": (spec.intermediate, h),
-        "mlp.down_proj.weight": (h, spec.intermediate),
-    }
-    for x, rows in (("q", q), ("k", kv), ("v", kv)):
-        shapes |= {f"self_attn.{x}_proj.weight": (rows, fed), f"self_attn.{x}_proj.bias": (rows,)}
-    return shapes
-
-
-def _markov_shapes(spec: HeadSpec, vocab: int) -> dict[str, tuple[int, ...]]:
-    """DeepSpec `modeling/dspark/markov_head.py` and `common.py`."""
-    h, r = spec.hidden, spec.markov_rank
-    shapes: dict[str, tuple[int, ...]] = {}
-    if spec.markov != "none":
-        shapes = {"markov_w1.weight": (vocab, r), "markov_w2.weight": (spec.vocab, r)}
-    if spec.markov == "gated":
-        shapes |= {"gate_proj.weight": (r, h + r), "gate_proj.bias": (r,)}
-    if spec.markov == "rnn":
-        shapes |= {"joint_proj.weight": (3 * r, 2 * r + h), "joint_proj.bias": (3 * r,)}
-    if spec.confidence:
-        shapes |= {"confidence.weight": (1, h + (r if spec.confidence_reads_markov else 0)), "confidence.bias": (1,)}
-    return shapes
-
-
-def _needed(spec: HeadSpec, found: Collection[str], needs: Collection[str], target: Target) -> set[str]:
-    """The tensors that must be there: a part that one layer has, all have."""
-    parts = {"qk_norm": ("q_norm.weight", "k_norm.weight"), "o_bias": ("o_proj.bias",)}
-    parts["bias"] = ("q_proj.bias", "k_proj.bias", "v_proj.bias")
-    absent = [
-        endings
-        for part, endings in parts.items()
-        if part not in needs and not any(name.endswith(endings) for name in found)
-    ]
-    wanted = {name for name in _shapes(spec, target.vocab) if not any(name.endswith(e) for e in absent)}
-    reshaped = spec.hidden != target.hidden
-    if not reshaped and spec.vocab == target.vocab and "lm_head" not in needs:
-        wanted.discard("lm_head.weight")
-    if not reshaped:
-        wanted.discard("embed_tokens.weight")
-    return wanted

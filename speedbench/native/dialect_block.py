@@ -98,10 +98,13 @@ def _names(source: Source, dialect: str) -> Names:
 def _refuse(source: Source, inner: Mapping[str, Any]) -> None:
     unknown = sorted(set(inner) - _KNOWN - set(_NOT_SERVED))
     if unknown:
-        raise source.refuse(f"its 'dflash_config' has an unknown key '{unknown[0]}'; known: {', '.join(sorted(_KNOWN))}")
+        known = ", ".join(sorted(_KNOWN))
+        raise source.refuse(
+            f"its 'dflash_config' has a key '{unknown[0]}' that speedbench does not know; it knows {known}"
+        )
     for key, what in _NOT_SERVED.items():
         value = inner.get(key) or source.config.get(key)
-        if value and not (value == 1.0 and key in ("attention_value_scale", "input_embedding_scale", "output_multiplier")):
+        if value and (value is True or value != 1.0):
             raise source.refuse(f"it has {what} ('{key}'), which speedbench does not run")
     if inner.get("attention_mode", "gqa") not in ("gqa", "mha"):
         raise source.refuse(f"its attention is '{inner['attention_mode']}' ('dflash_config.attention_mode')")
@@ -138,7 +141,7 @@ def _block(source: Source, inner: Mapping[str, Any], dialect: str, target: Targe
     mask = {"mask_token_id": inner.get("mask_token_id", config.get("mask_token_id"))}
     token = whole(source, mask, "mask_token_id", least=0)
     if token >= target.vocab:
-        raise UserError(f"'mask_token_id' of '{source.name}' is {token}; the target's tokens are 0 … {target.vocab - 1}")
+        raise UserError(f"'mask_token_id' of '{source.name}' is {token}; its target has tokens 0 … {target.vocab - 1}")
     # speculators' `sliding_window_non_causal` is about windowed layers alone (0.9.0 `models/dflash/attention.py`)
     causal = bool(inner.get("causal", config.get("is_causal", False)))
     return {"block": whole(source, size, "block_size", least=2), "mask_token": token, "causal": causal}

@@ -27,15 +27,12 @@ from speedbench.native.dialect import (
 from speedbench.native.head import Head, HeadSpec
 from speedbench.native.target import Target
 
-NAMES: Names = (
-    ("midlayer.hidden_norm.", "hidden_norm."),
-    ("layers.0.hidden_norm.", "hidden_norm."),
-    ("midlayer.", "layers.0."),
-    ("aux_norm_low.", "fc_norm.0."),
-    ("aux_norm_mid.", "fc_norm.1."),
-    ("aux_norm_high.", "fc_norm.2."),
-)
-"""`midlayer.` is the EAGLE repo's and SpecForge's, `layers.0.` the others'; `aux_norm_*` an early SpecForge."""
+_MIDLAYER: Names = (("midlayer.hidden_norm.", "hidden_norm."), ("midlayer.", "layers.0."))
+"""The EAGLE repo's and SpecForge's."""
+_LAYERS: Names = (("layers.0.hidden_norm.", "hidden_norm."),)
+"""The others'."""
+_AUX: Names = (("aux_norm_low.", "fc_norm.0."), ("aux_norm_mid.", "fc_norm.1."), ("aux_norm_high.", "fc_norm.2."))
+"""An early SpecForge's."""
 
 _TRAINED_OTHERWISE = {
     "use_aux_hidden_state": (True, "it reads the last hidden state only, as EAGLE-1 does"),
@@ -80,21 +77,31 @@ def eagle3(source: Source, target: Target, dialect: str) -> Head:
         needs.add("qk_norm")
     if body.get("attention_bias"):
         needs.add("bias")
-    named = [pair for pair in NAMES if any(name.removeprefix("model.").startswith(pair[0]) for name in source.tensors)]
     warnings = rope_warnings(source, spec, positions, target)
-    return head(source, target, spec, named, needs=needs, warnings=warnings)
+    return head(source, target, spec, _names(source), needs=needs, warnings=warnings)
+
+
+def _names(source: Source) -> Names:
+    """The renamings of this checkpoint, so that a name it lacks is said as it would have it."""
+    present = [name.removeprefix("model.") for name in source.tensors]
+    midlayer = any(name.startswith("midlayer.") for name in present)
+    kept = _MIDLAYER if midlayer else _LAYERS
+    return (*kept, *(pair for pair in _AUX if any(name.startswith(pair[0]) for name in present)))
 
 
 def draft_vocabulary(source: Source, target: Target, missing: int | None = None) -> int:
     """Rows of the head's logits: as the config says, else its own head, else the target's. `missing` is what a dialect
     means by saying nothing."""
     stated = source.config.get("draft_vocab_size", missing)
-    if stated is not None:
-        if not isinstance(stated, int) or stated < 1:
-            raise UserError(f"'draft_vocab_size' of '{source.name}' should be a number of tokens (got {stated!r})")
-        return stated
-    own = renamed(source, ()).get("lm_head.weight")
-    return int(source.tensors[own].shape[0]) if own else target.vocab
+    if stated is None:
+        own = renamed(source, ()).get("lm_head.weight")
+        return int(source.tensors[own].shape[0]) if own else target.vocab
+    if not isinstance(stated, int) or not 1 <= stated <= target.vocab:
+        raise UserError(
+            f"'draft_vocab_size' of '{source.name}' should be a number of tokens, at most the {target.vocab} of its "
+            f"target (got {stated!r})"
+        )
+    return stated
 
 
 def _refuse(source: Source, body: Mapping[str, Any], inner: Mapping[str, Any]) -> None:

@@ -43,11 +43,9 @@ class Layout:
 
 def _mimo(dialect: str, prefix: str, **habits: bool) -> Layout:
     """MiMo's names, which speculators took over."""
-    parts = (("input_proj.", "fc."), ("token_layernorm.", "enorm."), ("hidden_layernorm.", "hnorm."))
-    parts += (("final_layernorm.", "norm."), ("", "layers.0."))
-    return Layout(
-        dialect=dialect, prefix=prefix, names=tuple((prefix + old, new) for old, new in parts), **habits
-    )
+    parts = [("input_proj.", "fc."), ("token_layernorm.", "enorm."), ("hidden_layernorm.", "hnorm.")]
+    parts += [("final_layernorm.", "norm."), ("", "layers.0.")]
+    return Layout(dialect=dialect, prefix=prefix, names=tuple((prefix + old, new) for old, new in parts), **habits)
 
 
 SPECULATORS = _mimo("speculators", "mtp_layers.0.")
@@ -72,9 +70,9 @@ def _deepseek(layers: int) -> Layout:
     """DeepSeek's and GLM's: one decoder layer more than the config counts. Its embedding and head are the target's
     again (transformers `modeling_layers.py` MtpModel ignores them)."""
     at = f"model.layers.{layers}."
-    names = tuple((at + part, part) for part in ("enorm.", "hnorm.", "embed_tokens."))
-    more = (("eh_proj.", "fc."), ("shared_head.norm.", "norm."), ("shared_head.head.", "lm_head."), ("", "layers.0."))
-    names += tuple((at + old, new) for old, new in more)
+    parts = [("enorm.", "enorm."), ("hnorm.", "hnorm."), ("eh_proj.", "fc."), ("shared_head.norm.", "norm.")]
+    parts += [("embed_tokens.", "embed_tokens."), ("shared_head.head.", "lm_head."), ("", "layers.0.")]
+    names = [(at + old, new) for old, new in parts]
     return Layout(dialect="deepseek", prefix=at, names=names, zero_first_embedding=True)
 
 
@@ -89,17 +87,17 @@ def _nemotron(source: Source, config: Mapping[str, Any]) -> Layout:
     if "mtp.layers.1.mixer.gate_proj.weight" not in source.tensors:
         raise source.refuse("its MTP layer's MLP has no gate (tensor 'mtp.layers.1.mixer.gate_proj.weight')")
     first, last = "mtp.layers.0.", "mtp.layers.1."
-    parts = ((first + "eh_proj.", "fc."), (first + "enorm.", "enorm."), (first + "hnorm.", "hnorm."))
-    parts += ((first + "norm.", "layers.0.input_layernorm."), (first + "mixer.", "layers.0.self_attn."))
-    parts += ((last + "norm.", "layers.0.post_attention_layernorm."), (last + "mixer.", "layers.0.mlp."))
-    parts += ((last + "final_layernorm.", "norm."),)
+    parts = [(first + "eh_proj.", "fc."), (first + "enorm.", "enorm."), (first + "hnorm.", "hnorm.")]
+    parts += [(first + "norm.", "layers.0.input_layernorm."), (first + "mixer.", "layers.0.self_attn.")]
+    parts += [(last + "norm.", "layers.0.post_attention_layernorm."), (last + "mixer.", "layers.0.mlp.")]
+    parts += [(last + "final_layernorm.", "norm.")]
     return Layout(dialect="nemotron", prefix="mtp.layers.", names=parts)
 
 
 def _layout(source: Source, config: Mapping[str, Any], layers: int) -> Layout | None:
     """The family whose tensors are there."""
     deepseek = _deepseek(layers)
-    if f"{deepseek.prefix}eh_proj.weight" in source.tensors:
+    if any(name.startswith(deepseek.prefix) for name in source.tensors):
         return deepseek
     if any(name.startswith("mtp.layers.") and ".mixer." in name for name in source.tensors):
         return _nemotron(source, config)
@@ -109,19 +107,21 @@ def _layout(source: Source, config: Mapping[str, Any], layers: int) -> Layout | 
     return None
 
 
-def has_mtp(source: Source, layers: int) -> bool:
-    """Whether a target's checkpoint holds an MTP head."""
-    marks = (f"model.layers.{layers}.eh_proj.", "mtp.", "model.mtp_layers.", "mtp_layers.")
+def has_mtp(source: Source) -> bool:
+    """Whether a checkpoint holds an MTP head beside its target."""
+    config = source.config.get("text_config") or source.config
+    marks = (f"model.layers.{config.get('num_hidden_layers')}.", "mtp.", "model.mtp_layers.", "mtp_layers.")
     return any(name.startswith(marks) for name in source.tensors)
 
 
 def built_in(source: Source, target: Target) -> Head:
     """The MTP head inside a target's own checkpoint; its layers are those of the target's family."""
     config = source.config.get("text_config") or source.config
-    same_target(source, "num_hidden_layers", config.get("num_hidden_layers"), target.layers)
-    layout = _layout(source, config, target.layers)
+    layers = config.get("num_hidden_layers", target.layers)
+    layout = _layout(source, config, layers)
     if layout is None:
         raise UserError(f"'{source.name}' holds no MTP tensors; models with an MTP head have 'mtp.*' or a layer more")
+    same_target(source, "num_hidden_layers", layers, target.layers)
     names = [name for name in source.tensors if name.startswith(layout.prefix) and not _OTHER_MODULE.match(name)]
     refuse_layers(source, names)
     part = Source(name=source.name, config=source.config, tensors={name: source.tensors[name] for name in names})

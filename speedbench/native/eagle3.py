@@ -36,7 +36,7 @@ class Eagle3:
 
     def read(self, features: Tensor) -> Tensor:
         if self._tap_norms is not None:
-            each = features.split(self._spec.target_hidden, -1)
+            each = features.chunk(len(self._tap_norms), -1)
             pairs = zip(each, self._tap_norms, strict=True)
             features = torch.cat([rms_norm(state, norm, self._spec) for state, norm in pairs], -1)
         if self._all_norm is not None:

@@ -2,7 +2,8 @@
 
 DeepSeek-V3 (arXiv 2412.19437 §2.2), one module used for every draft as TensorRT-LLM's MTP-Eagle does
 (`tensorrt_llm/_torch/speculative/mtp.py`). It reads the target's final state after the last norm and recycles its own
-after its last norm (vLLM `model_executor/models/qwen3_next_mtp.py`, `mimo_mtp.py`; SGLang `srt/models/deepseek_nextn.py`).
+after its last norm (vLLM `model_executor/models/qwen3_next_mtp.py`, `mimo_mtp.py`; SGLang
+`srt/models/deepseek_nextn.py`).
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,3 @@
+"""Training drafters for a target: its own answers as a corpus, then one learner for each mechanism."""
+
+# SPDX-License-Identifier: Apache-2.0
