@@ -54,8 +54,6 @@ _CHOICES = {
     "form": ("auto", "lean", "transformers"),
     "acceptance": ("lossless", "relaxed"),
 }
-_PROBE_FLOATS = 1 << 25
-"""128 MiB: past any cache, so that memory is what is timed."""
 _SLOT_STEP = 64
 
 
@@ -100,7 +98,7 @@ class NativeSession:
         self._slots: dict[tuple[int, bool, int, bool], Slots] = {}
         self.target, self.chat = self._load(runner.model, None, engine["form"])
         self._speed_up()
-        self._work = torch.ones(_PROBE_FLOATS, device=self._device)
+        self._probed: Slots | None = None
 
     def _load(self, model: str, dtype: str | None, form: str) -> tuple[Target, Chat]:
         wanted = dtype or self._dtype
@@ -233,8 +231,12 @@ class NativeSession:
         return _NEAR_TIE[self._dtype]
 
     def probe(self) -> float:
+        """One plain pass over one made-up token: what every measured pass is made of."""
+        if self._probed is None:
+            self._probed = self.target.slots(1, _SLOT_STEP)
+        token = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
         began = time.perf_counter()
-        self._work.sum().item()
+        self.target.forward(self._probed, token, [_SLOT_STEP // 2]).logits.max().item()
         return time.perf_counter() - began
 
 

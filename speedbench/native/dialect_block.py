@@ -157,7 +157,7 @@ def _speculators(source: Source) -> dict[str, Any]:
         "anchor_predicts": bool(config.get("sample_from_anchor", config.get("shift_label", dspark))),
         **_markov(source, rank, config.get("markov_head_type", "vanilla")),
         "confidence": confident,
-        "confidence_reads_markov": confident and bool(config.get("confidence_head_with_markov", True)),
+        "confidence_reads_markov": confident and bool(rank) and bool(config.get("confidence_head_with_markov", True)),
     }
 
 
@@ -173,7 +173,7 @@ def _others(source: Source, inner: Mapping[str, Any], dialect: str) -> dict[str,
         "anchor_predicts": anchor,
         **_markov(source, rank, config.get("markov_head_type", "vanilla")),
         "confidence": confident,
-        "confidence_reads_markov": confident and with_markov,
+        "confidence_reads_markov": confident and with_markov and bool(rank),
     }
 
 

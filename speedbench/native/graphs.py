@@ -56,9 +56,7 @@ class Graphed:
 
     def _capture(self, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]) -> _Captured:
         mask = None if window.mask is None else window.mask.clone()
-        own = Window(
-            window.positions.clone(), window.slots.clone(), window.flat.clone(), mask, window.causal, window.end
-        )
+        own = Window(window.positions.clone(), window.slots.clone(), window.flat.clone(), mask, window.end)
         still = ids.clone()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())

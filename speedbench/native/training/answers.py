@@ -47,7 +47,7 @@ def answered(
             free.insert(0, at)
             yield index, [first], finish == "stop"
         if live:
-            for done in decoder.step()[1] if live else ():
+            for done in decoder.step()[1]:
                 if done.finish is not None:
                     decoder.release(done.row)
                     free = sorted([*free, done.row.index])
@@ -62,7 +62,9 @@ def prompt(chat: Chat, text: str) -> list[int]:
 def header(chat: Chat) -> list[int]:
     """The ids of a conversation up to where the user begins to speak."""
     if chat.template_sha is None:
-        raise UserError("the target has no chat template, so it cannot write user turns; set the self-written share to 0")
+        raise UserError(
+            "the target has no chat template, so it cannot write user turns; set the self-written share to 0"
+        )
     text = str(chat.tokenizer.apply_chat_template([{"role": "user", "content": _MARK}], tokenize=False))
     before = text.partition(_MARK)[0]
     if not before or before == text:

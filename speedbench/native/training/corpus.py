@@ -84,7 +84,9 @@ class _Maker:
         self._prompts = _lines(folder / "prompts.jsonl")
         encode = chat.tokenizer
         self._sieve = Sieve(
-            lambda text: encode(text, add_special_tokens=False)["input_ids"], forbidden, (p["text"] for p in self._prompts)
+            lambda text: encode(text, add_special_tokens=False)["input_ids"],
+            forbidden,
+            (p["text"] for p in self._prompts),
         )
         self._same_making()
         self._tokens = sum(token_counts(folder))
@@ -123,7 +125,7 @@ class _Maker:
     def _write_prompts(self, block: int) -> None:
         """The prompts of a block, the same for the same seed: own turns and templates, shuffled."""
         making, wanted = self._making, BLOCK * self._making.shard
-        dice = random.Random(f"{making.seed}/{block}")  # noqa: S311
+        dice = random.Random(f"{making.seed}/{block}")
         own = self._self_written(block, round(making.self_written * wanted))
         found = [{"text": text, "by": "target"} for text in own]
         tries = 0

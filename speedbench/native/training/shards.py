@@ -53,7 +53,8 @@ class Corpus:
         files = sorted(folder.glob("shard-*.safetensors"))
         if not files:
             raise UserError(f"there is no training corpus at '{folder}'")
-        self._files: list[Any] = [safe_open(path, "pt").__enter__() for path in files]
+        opened: Any = safe_open
+        self._files: list[Any] = [opened(path, "pt") for path in files]
         self._ids = [file.get_tensor("ids").long() for file in self._files]
         self._best = [file.get_tensor("best").long() for file in self._files]
         self.taps = tuple(sorted(int(k[4:]) for k in self._files[0].keys() if k.startswith("tap.")))  # noqa: SIM118
@@ -74,7 +75,8 @@ class Corpus:
 
     def ids(self, number: int) -> Tensor:
         place = self.places[number]
-        return self._ids[place.shard][place.start : place.start + place.length]
+        found: Tensor = self._ids[place.shard][place.start : place.start + place.length]
+        return found
 
     def batch(self, numbers: Sequence[int], taps: Sequence[int]) -> Batch:
         places = [self.places[n] for n in numbers]
