@@ -155,6 +155,7 @@ class NativeSession:
             "stops": sorted(self.chat.stops),
             "template_sha": self.chat.template_sha,
             "threads": torch.get_num_threads(),
+            "kernels": isinstance(target, LeanTarget) and target.uses_kernels,
             "engine": dict(self._engine),
             "warnings": list(self.chat.warnings),
         }

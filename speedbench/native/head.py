@@ -1,4 +1,4 @@
-"""What a learned drafter is once its checkpoint's dialect is gone: one spec, one set of tensor names, one decoder layer.
+"""What a learned drafter is once its checkpoint's dialect is gone: one spec, one set of tensor names, one layer.
 
 Tensor names inside: `fc.weight`, `hidden_norm.weight`, `norm.weight`, `embed_tokens.weight`, `lm_head.weight`, `d2t`,
 `layers.{i}.` + {input_layernorm, post_attention_layernorm, self_attn.{q,k,v,o}_proj, self_attn.{q,k}_norm,
@@ -42,7 +42,7 @@ class HeadSpec:
     layers: int
     eps: float
     taps: tuple[int, ...]
-    """Hidden states of the target it reads, by transformers' index (0: embeddings; number of layers: after the norm)."""
+    """Hidden states of the target it reads, by transformers' index (0: embeddings; its last: after the norm)."""
     vocab: int
     """Rows of its logits: the draft vocabulary, which d2t maps into the target's."""
     target_vocab: int | None = None

@@ -17,11 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
+from speedbench.native.kernels import WIDEST_HEAD, Kernels, kernels
 from speedbench.native.packed import FEWEST, Linear, can_pack, linear
 from speedbench.native.slots import Slots, Window
 from speedbench.native.target import Seen, refuse_state
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+FEW = 64
+"""Tokens of a forward up to which the C kernels serve; a longer one is a prefill, where torch's are as good."""
 
 Run = Callable[[Slots, Tensor, Window, bool, Sequence[int]], Seen]
 
@@ -95,7 +99,7 @@ class LeanTarget:
         self.layers, self.vocab = config.num_hidden_layers, config.vocab_size
         self.hidden, self.config = config.hidden_size, config
         self.context: int | None = config.max_position_embeddings
-        self._hidden, self._eps = config.hidden_size, config.rms_norm_eps
+        self._hidden, self._inner, self._eps = config.hidden_size, config.intermediate_size, config.rms_norm_eps
         self._heads = config.num_attention_heads
         self._kv_heads = getattr(config, "num_key_value_heads", None) or self._heads
         self._width = getattr(config, "head_dim", None) or self._hidden // self._heads
@@ -113,8 +117,15 @@ class LeanTarget:
         self._packed = pack and device.type == "cpu" and can_pack(dtype)
         self._norm_dtype = torch.float64 if dtype == torch.float64 else torch.float32
         self._eps_there = torch.tensor(self._eps, dtype=self._norm_dtype)
+        fits_kernels = device.type == "cpu" and pack and self._width <= WIDEST_HEAD
+        self._kernels = kernels(dtype) if fits_kernels else None
         self.run: Run = self._run
         """What a forward calls: replaced when the runner asks for torch.compile or CUDA graphs."""
+
+    @property
+    def uses_kernels(self) -> bool:
+        """Whether passes of few rows run in kernels.c."""
+        return self._kernels is not None and self._layers[0].q_norm is None
 
     def slots(self, batch: int, length: int, *, static: bool = False) -> Slots:
         slots = Slots(self.layers, batch, length, self.dtype, self.device, static=static, context=self.context)
@@ -141,7 +152,35 @@ class LeanTarget:
         last_only: bool = False,
         taps: Sequence[int] = (),
     ) -> Seen:
+        if self._kernels is not None and self.uses_kernels and ids.numel() <= FEW:
+            unmasked = slots.window(start, ids.shape[1], masked=False)
+            return self._run_few(self._kernels, slots, ids, unmasked, last_only, taps)
         return self.run(slots, ids, slots.window(start, ids.shape[1]), last_only, taps)
+
+    def _run_few(
+        self, few: Kernels, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]
+    ) -> Seen:
+        """The same forward for few rows, all but the matrix products in kernels.c; rows of padding stay zero."""
+        batch, width = ids.shape
+        real, places = batch * width, window.positions.reshape(-1)
+        cos, sin = self._cos[places], self._sin[places]
+        x = F.embedding(self._padded(ids.reshape(-1)), self._embedding)
+        h, mixed, y = torch.zeros_like(x), x.new_zeros(len(x), self._heads * self._width), None
+        gated, scratch = x.new_zeros(len(x), self._inner), torch.empty(batch * self._heads * slots.length)
+        features: dict[int, Tensor] = {}
+        for index, layer in enumerate(self._layers):
+            few.add_norm(x, y, layer.norm, h, real, self._eps)
+            if index in taps:
+                features[index] = x[:real].view(batch, width, -1).clone()
+            few.attend(layer.qkv(h), cos, sin, slots.both(index), window.slots, scratch, mixed, self._heads)
+            few.add_norm(x, layer.out(mixed), layer.mlp_norm, h, real, self._eps)
+            few.swiglu(layer.gate_up(h), gated, real)
+            y = layer.down(gated)
+        few.add_norm(x, y, self._norm, h, real, self._eps)
+        if self.layers in taps:
+            features[self.layers] = h[:real].view(batch, width, -1).clone()
+        h = h[:real].view(batch, width, -1)[:, -1] if last_only else h
+        return Seen(self._head(h)[: batch if last_only else real].view(batch, -1, self.vocab), features)
 
     def _run(self, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]) -> Seen:
         batch, width = ids.shape

@@ -79,12 +79,12 @@ class Slots:
                 shape = (self.batch, entry.shape[1], self.length, entry.shape[3])
                 buffers[layer] = torch.zeros(shape, dtype=entry.dtype, device=entry.device)
 
-    def window(self, start: Sequence[int], width: int) -> Window:
+    def window(self, start: Sequence[int], width: int, *, masked: bool = True) -> Window:
         """The window of `width` tokens that begins at position start[b] in row b."""
         positions = torch.tensor(start, dtype=torch.int64)[:, None] + torch.arange(width)
         end = self.length if self.static else max(start) + width
         mask = None
-        if self.static or width > 1 or min(start) != max(start):
+        if masked and (self.static or width > 1 or min(start) != max(start)):
             hidden = torch.arange(end)[None, None, :] > positions[:, :, None]
             mask = torch.zeros(hidden.shape, dtype=self.dtype).masked_fill_(hidden, torch.finfo(self.dtype).min)
             mask = mask[:, None].to(self.device, non_blocking=True)
@@ -108,10 +108,15 @@ class Slots:
 
     def write_joint(self, layer: int, window: Window, entries: Tensor) -> tuple[Tensor, Tensor]:
         """The same for keys and values side by side, [B·W, 2·heads, width]."""
-        both = self.joint[layer]
-        assert both is not None, f"layer {layer} was never allocated, or its keys and values differ in shape"
+        both = self.both(layer)
         both.view(-1, both.shape[3]).index_copy_(0, window.flat, entries.reshape(-1, both.shape[3]))
         return self._seen(layer, window)
+
+    def both(self, layer: int) -> Tensor:
+        """Keys and values of a layer as one buffer, [B, 2·heads, length, width]."""
+        both = self.joint[layer]
+        assert both is not None, f"layer {layer} was never allocated, or its keys and values differ in shape"
+        return both
 
     def _seen(self, layer: int, window: Window) -> tuple[Tensor, Tensor]:
         keys, values = self.keys[layer], self.values[layer]

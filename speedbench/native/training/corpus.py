@@ -62,8 +62,8 @@ class Making:
 
 def three_taps(layers: int) -> tuple[int, int, int]:
     """Low, middle, high: EAGLE's own choice (`eagle/model/modeling_llama_kv.py`)."""
-    if layers < 6:
-        raise UserError(f"training needs a target of 6 layers or more, to read three of its states (got {layers})")
+    if layers < 7:
+        raise UserError(f"training needs a target of 7 layers or more, to read three of its states (got {layers})")
     return 2, layers // 2, layers - 3
 
 
@@ -102,8 +102,8 @@ class _Maker:
             wrong = [key for key in self._facts if there["making"].get(key) != self._facts[key]]
             if wrong:
                 raise UserError(
-                    f"the corpus at '{self._folder}' was made with another {wrong[0]} ({there['making'].get(wrong[0])}, "
-                    f"not {self._facts[wrong[0]]}); give another folder, or remove it"
+                    f"the corpus at '{self._folder}' was made with another {wrong[0]} "
+                    f"({there['making'].get(wrong[0])}, not {self._facts[wrong[0]]}); give another folder, or remove it"
                 )
             self._sieve.counts.update(there["prompts"])
 

@@ -24,8 +24,6 @@ from speedbench.native.training.shards import Batch
 
 Weights = dict[str, Tensor]
 
-LEAST = torch.finfo(torch.float32).min
-
 
 class Frozen:
     """A Llama-like target as a learner needs it, in float32: embedding, head, last norm, and layers to start from."""
@@ -165,5 +163,5 @@ def labels(batch: Batch, target: Frozen, ids: Tensor, *, soft: bool) -> Labels:
 
 def wide(batch: Batch, commonest: Tensor) -> Tensor:
     """The ids a loss is computed over where the head has all: the commonest and those of this batch."""
-    found: Tensor = torch.unique(torch.cat([commonest, batch.ids.flatten(), batch.best.flatten()]))  # type: ignore[no-untyped-call]
+    found: Tensor = torch.unique(torch.cat([commonest, batch.ids.flatten(), batch.best.flatten()]))
     return found

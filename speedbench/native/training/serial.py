@@ -20,7 +20,7 @@ from torch import Tensor
 
 from speedbench.native.head import Head, HeadSpec
 from speedbench.native.publish import publish
-from speedbench.native.training.parts import LEAST, Frozen, Labels, Stack, Weights, labels, published, wide
+from speedbench.native.training.parts import Frozen, Labels, Stack, Weights, labels, published, wide
 from speedbench.native.training.shards import Batch
 
 
@@ -41,7 +41,7 @@ class Unrolled:
         later.append((key, value))
         scale, size = query.shape[-1] ** -0.5, query.shape[2]
         hidden = torch.ones(size, size, dtype=torch.bool).triu(1)
-        causal = (query @ first[0].transpose(2, 3)).masked_fill(hidden, LEAST)
+        causal = (query @ first[0].transpose(2, 3)).masked_fill(hidden, -torch.inf)
         own = torch.stack([(query * k).sum(-1) for k, _ in later], -1)
         chances = (torch.cat([causal, own], -1).float() * scale).softmax(-1)
         mixed: Tensor = chances[..., :size] @ first[1]
@@ -122,7 +122,8 @@ class Serial:
 
     @torch.no_grad()
     def drafts(self, batch: Batch, count: int) -> Tensor:
-        """[B, T, count]: what is drafted with the token at a position as the anchor; nothing sensible before 1."""
+        """[B, T, count]: what is drafted with the token at a position as the anchor; -1 at 0, which has no state
+        before it."""
         every = torch.arange(self.target.vocab) if self.ids is None else self.ids
         head, found = self.rows(every), list[Tensor]()
 
@@ -131,7 +132,9 @@ class Serial:
 
         for out in self.unroll(batch, tokens, count):
             found.append(every[best(out, head)])
-        return torch.stack(found, -1).roll(1, 1)
+        drafted = torch.stack(found, -1).roll(1, 1)
+        drafted[:, 0] = -1
+        return drafted
 
     def head(self, dtype: torch.dtype = torch.bfloat16) -> Head:
         return published(self.spec, {**self.weights, **self.frozen}, dtype)
@@ -142,7 +145,7 @@ class Serial:
 
 def best(out: Tensor, head: Tensor) -> Tensor:
     """The argmax of out·headᵀ [B, T], some positions at a time: all their logits at once fill the memory."""
-    return torch.cat([(part @ head.T).argmax(-1) for part in torch.split(out, 32, 1)], 1)  # type: ignore[no-untyped-call]
+    return torch.cat([(part @ head.T).argmax(-1) for part in torch.split(out, 32, 1)], 1)
 
 
 def _mean(said: Labels, out: Tensor, head: Tensor, rows: Tensor, valid: Tensor) -> Tensor:

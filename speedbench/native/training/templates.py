@@ -235,11 +235,13 @@ WORDS: dict[str, tuple[str, ...]] = {
         a refrigerator; a microwave oven; a jet engine; a solar panel; a battery; a telescope; a vacuum cleaner; a touch
         screen; an electric motor; a microscope; a GPS receiver; a hot air balloon; a nuclear reactor; a digital camera;
         a wind turbine; a 3D printer; a thermostat; a violin"""),
-    "act": _words("sleep; run; laugh; eat sugar; get a fever; hold our breath; feel fear; drink water; exercise; get sunburnt"),
+    "act": _words("""
+        sleep; run; laugh; eat sugar; get a fever; hold our breath; feel fear; drink water; exercise; get sunburnt"""),
     "animal": _words("""
         a butterfly; a frog; a honeybee; a sea turtle; an elephant; an octopus; a penguin; a wolf; an owl; a dolphin; a
         crocodile; a salmon; an ant; a giraffe; a bat; a kangaroo; a spider; a shark; a hedgehog; a camel"""),
-    "substance": _words("water; carbon; iron; salt; oxygen; gold; nitrogen; copper; calcium; silicon; vinegar; hydrogen; sodium"),
+    "substance": _words("""
+        water; carbon; iron; salt; oxygen; gold; nitrogen; copper; calcium; silicon; vinegar; hydrogen; sodium"""),
     "chore": _words("""
         remove a coffee stain; change a flat tyre; tie a tie; boil an egg; clean a keyboard; repot a plant; write a
         resume; sharpen a knife; unclog a drain; paint a wall; sew on a button; wash wool; fold a shirt; back up my
@@ -248,7 +250,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "dish": _words("""
         pancakes; vegetable soup; fried rice; lasagna; guacamole; chicken curry; apple pie; pizza dough; hummus; an
         omelette; banana bread; lentil stew; sushi rolls; tomato sauce; potato salad; chocolate cake; tacos"""),
-    "food": _words("chickpeas; spinach; salmon; oats; eggs; mushrooms; sweet potatoes; tofu; broccoli; beans; quinoa; yogurt"),
+    "food": _words("""
+        chickpeas; spinach; salmon; oats; eggs; mushrooms; sweet potatoes; tofu; broccoli; beans; quinoa; yogurt"""),
     "habit": _words("""
         walking every day; meditation; drinking enough water; reading before bed; stretching; cycling to work; writing
         by hand; getting up early; swimming; eating slowly; spending time in nature; learning chess"""),
