@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     home = weights.folder(MODEL)
-    draft, ids, work = pruned(home), prompts(home), torch.ones(1 << 24)
+    draft, ids, work = pruned(home), prompts(home), torch.ones(1 << 25)
     environment = snapshot()
     print(f"{environment['cpu']['model']}, {environment['cpu']['usable']} cores, torch {torch.__version__}; ", end="")
     print(f"{options.rounds} rounds after one of warm-up, end to end, prefill included, median (quartiles)")
@@ -165,7 +165,7 @@ def main() -> None:
             speeds: dict[str, list[float]] = {who: [] for who in wanted if who in engines}
             for number in range(options.rounds + 1):
                 for who in speeds:
-                    probes += [probe(work) for _ in range(3)]
+                    probes.append(float(np.median([probe(work) for _ in range(5)])))
                     runs = [engines[who].race(case) for case in todo]
                     if number:
                         speeds[who].append(len(runs) / sum(1 / run for run in runs))

@@ -85,7 +85,7 @@ class Writer:
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.path, self.document = path, document
-        self._waiting: dict[Path, list[str]] = {}
+        self._waiting: dict[Path, list[Pass]] = {}
 
     @property
     def process(self) -> int:
@@ -103,7 +103,7 @@ class Writer:
 
     def add_pass(self, cell: Cell, one: Pass) -> None:
         """Held back until the next record, with which it is written."""
-        self._waiting.setdefault(self.folder(cell) / "passes.jsonl", []).append(dumps(_rounded(asdict(one))))
+        self._waiting.setdefault(self.folder(cell) / "passes.jsonl", []).append(one)
 
     def add_record(self, cell: Cell, record: Record) -> None:
         """Appended and flushed, with the passes before it."""
@@ -113,7 +113,7 @@ class Writer:
 
     def flush(self) -> None:
         for path, waiting in self._waiting.items():
-            append(path, waiting)
+            append(path, [dumps(_rounded(asdict(one))) for one in waiting])
         self._waiting.clear()
 
     def add_noise(self, cell: Cell, seconds: Sequence[float]) -> None:

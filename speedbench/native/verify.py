@@ -28,6 +28,8 @@ def best(logits: Tensor) -> Tensor:
 def greedy(logits: Tensor, drafts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Accept while a draft is the target's argmax; the next token is the argmax after the last accepted one."""
     picks = best(logits)
+    if not drafts.shape[1]:
+        return torch.zeros_like(counts), picks[:, 0]
     accepted = _leading(drafts == picks[:, :-1], counts)
     return accepted, picks.gather(1, accepted[:, None])[:, 0]
 

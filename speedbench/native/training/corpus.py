@@ -90,7 +90,7 @@ class _Maker:
         )
         self._same_making()
         self._tokens = sum(token_counts(folder))
-        self._fresh, self._began = 0, time.perf_counter()
+        self._fresh, self._spent = 0, 0.0
 
     def _same_making(self) -> None:
         """Refuse to go on with a corpus that was made otherwise; the counts of what was dropped go on."""
@@ -173,6 +173,7 @@ class _Maker:
         prompts = [prompt(self._chat, self._prompts[n]["text"]) for n in numbers]
         luck = [(self._making.seed, n) for n in numbers]
         found: dict[int, dict[int, list[int]]] = {shard: {} for shard in lacking}
+        began, before = time.perf_counter(), self._spent
         stream = answered(self._target, self._chat.stops, prompts, sampling, self._making.rows, luck)
         for index, answer, _ in stream:
             shard, at = divmod(numbers[index], size)
@@ -182,6 +183,7 @@ class _Maker:
                 continue
             first = lacking.index(shard) * size
             rows = [(prompts[first + i], found[shard][i]) for i in range(size)]
+            self._spent = before + time.perf_counter() - began
             self._write(shard, rows, greedy=sampling.temperature == 0)
             if self._tokens >= self._making.tokens:
                 return
@@ -196,7 +198,7 @@ class _Maker:
         os.replace(scratch, path)
         self._tokens += made
         if self._told:
-            self._told(self._tokens, self._fresh / (time.perf_counter() - self._began))
+            self._told(self._tokens, self._fresh / self._spent)
 
 
 def shard_file(folder: Path, shard: int) -> Path:

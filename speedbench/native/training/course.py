@@ -101,7 +101,7 @@ def built(
     if name == "eagle3":
         return eagle3(target, taps, common, seed=seed)
     if name == "mtp":
-        return mtp(target, common, seed=seed)
+        return mtp(target, common, seed=seed, size=corpus.size(taps[-1]))
     if name == "external":
         return external(target, common, home)
     assert name in ("dflash", "dspark"), name

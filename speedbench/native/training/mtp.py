@@ -26,13 +26,19 @@ class Mtp:
         return u, stack.norm("layers.0.input_layernorm", u)
 
 
-def mtp(target: Frozen, commonest: Tensor, *, seed: int = 0, steps: int = 3, soft: bool = True) -> Serial:
-    """Begins as the target's last layer on top of its own last state, the embedding's half of `fc` noise."""
+def mtp(
+    target: Frozen, commonest: Tensor, *, seed: int = 0, steps: int = 3, soft: bool = True, size: float = 1.0
+) -> Serial:
+    """Begins as the target's last layer on top of its own last state, the embedding's half of `fc` noise.
+
+    `size`: the root mean square of what that layer reads in the target; the state comes in at that size, which took
+    SmolLM2's loss after 16 steps from 6.9 to 5.4.
+    """
     dice, h = torch.Generator().manual_seed(seed), target.hidden
     tensors = {
         "fc.weight": torch.cat([noise((h, h), 0.02, dice), torch.eye(h)], 1),
         "enorm.weight": torch.ones(h),
-        "hnorm.weight": torch.ones(h),
+        "hnorm.weight": torch.full((h,), size),
         "norm.weight": target.norm,
     }
     tensors |= {f"layers.0.{name}": weight for name, weight in target.layer(target.layers - 1).items()}

@@ -102,6 +102,11 @@ class Corpus:
             seen += torch.bincount(self.ids(n)[self.places[n].answer :], minlength=vocab)
         return seen.sort(descending=True, stable=True).indices[: min(count, vocab)].sort().values
 
+    def size(self, tap: int) -> float:
+        """The median root mean square of a tap's states, over a few sequences."""
+        states = [self.batch([n], (tap,)).states[tap][0] for n in self.train[:8]]
+        return float(torch.cat(states).pow(2).mean(-1).sqrt().median())
+
     def order(self, epoch: int, batch: int, seed: int) -> list[list[int]]:
         """The batches of an epoch, the same for the same seed: shuffled, then those of like length together."""
         dice = torch.Generator().manual_seed(seed * 100_003 + epoch)
