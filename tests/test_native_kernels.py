@@ -71,3 +71,8 @@ def test_the_fallback_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None
 def test_other_dtypes_have_no_kernels() -> None:
     assert kernels(torch.float64) is None
     assert kernels(torch.float16) is None
+
+
+def test_a_target_that_could_have_had_kernels_says_that_it_has_none() -> None:
+    assert target(torch.bfloat16, small=False).lacks_kernels  # a machine without a compiler looks like this
+    assert not target(torch.bfloat16, small=True).lacks_kernels

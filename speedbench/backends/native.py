@@ -157,8 +157,13 @@ class NativeSession:
             "threads": torch.get_num_threads(),
             "kernels": isinstance(target, LeanTarget) and target.uses_kernels,
             "engine": dict(self._engine),
-            "warnings": list(self.chat.warnings),
+            "warnings": [*self.chat.warnings, *self._slower()],
         }
+
+    def _slower(self) -> list[str]:
+        if isinstance(self.target, LeanTarget) and self.target.lacks_kernels:
+            return ["kernels.c was not compiled (no C compiler, or SPEEDBENCH_KERNELS=0): torch does its work, slower"]
+        return []
 
     @property
     def context(self) -> int | None:

@@ -60,7 +60,7 @@ class HeadSpec:
     recycle_normed: bool = False
     """Whether the next step reads the output after the last norm (MTP, EAGLE-3.1) or before it (EAGLE-3)."""
     embedding_first: bool = True
-    """MTP's fusion: [embedding ; hidden], or the other way round (MiMo, speculators)."""
+    """MTP's fusion: [embedding ; hidden], or the other way round (MiMo)."""
     zero_first_embedding: bool = False
     """DeepSeek and MiMo zero the embedding of the token at position 0's pair."""
     # DFlash and DSpark

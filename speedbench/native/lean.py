@@ -123,6 +123,11 @@ class LeanTarget:
         """What a forward calls: replaced when the runner asks for torch.compile or CUDA graphs."""
 
     @property
+    def lacks_kernels(self) -> bool:
+        """Whether kernels.c would serve but could not be had."""
+        return self._packed and self._width <= WIDEST_HEAD and self._kernels is None
+
+    @property
     def uses_kernels(self) -> bool:
         """Whether passes of few rows run in kernels.c."""
         return self._kernels is not None and self._layers[0].q_norm is None
