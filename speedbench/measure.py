@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from speedbench.stats import percentile
 from speedbench.types import Mismatch, Record, Request, Session
@@ -26,6 +27,12 @@ def outputs(records: Sequence[Record], request: str) -> tuple[tuple[int, ...], .
     return tuple(record.output for record in sorted(own, key=lambda record: record.turn))
 
 
+def texts(records: Sequence[Record], request: str) -> tuple[str, ...]:
+    """The same as text; none where the engine deals in ids alone."""
+    own = [record for record in records if record.request == request and record.finish != "error"]
+    return tuple(record.text for record in sorted(own, key=lambda record: record.turn) if record.text is not None)
+
+
 def mismatches(
     records: Sequence[Record], baseline: Sequence[Record], requests: Mapping[str, Request], session: Session
 ) -> list[Mismatch]:
@@ -36,16 +43,21 @@ def mismatches(
     theirs, found = answers(baseline), []
     for key, record in answers(records).items():
         other = theirs.get(key)
-        if other is None or other.prompt_sha != record.prompt_sha or other.output == record.output:
+        if other is None or other.prompt_sha != record.prompt_sha or said(other) == said(record):
             continue
-        index = parting(record.output, other.output)
+        index = parting(said(record), said(other))
         before = outputs(baseline, record.request)[: record.turn]
-        gap = session.gap(requests[record.request], [*before, other.output[:index]])
+        gap = session.gap(requests[record.request], [*before, other.output[:index]]) if other.output else None
         found.append(_mismatch(record, other, index, gap, session.near_tie()))
     return found
 
 
-def parting(ours: Sequence[int], theirs: Sequence[int]) -> int:
+def said(record: Record) -> Sequence[int] | str:
+    """What is compared of an answer: its ids, or its text where no ids were told."""
+    return record.output or record.text or ""
+
+
+def parting(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
     """The first index at which two different outputs differ; where one ends, if it is the beginning of the other."""
     both = min(len(ours), len(theirs))
     return next((i for i in range(both) if ours[i] != theirs[i]), both)

@@ -78,8 +78,8 @@ def _all_mismatches(group: Sequence[Measured]) -> tuple[Mismatch, ...] | None:
 
 def _length_warning(measured: Measured, baseline: Measured) -> list[str]:
     both = paired(measured, baseline)
-    ours = sum(len(record.output) for record, _ in both)
-    theirs = sum(len(record.output) for _, record in both)
+    ours = sum(record.size for record, _ in both)
+    theirs = sum(record.size for _, record in both)
     if abs(ours - theirs) <= LENGTH_LIMIT * max(ours, theirs):
         return []
     return [

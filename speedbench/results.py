@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.files import append, document, drop_torn_line, dumps, lines, safe, write_whole
-from speedbench.types import Cell, Measured, Mismatch, Pass, Record
+from speedbench.types import Cell, Counted, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
 """Of run.json and summary.json; a reader refuses any other."""
@@ -35,6 +35,7 @@ _CONFIG = ("task", "request_ids", "runner", "draftings", "cells")
 
 Value = TypeVar("Value")
 _RECORD, _PASS, _MISMATCH, _CELL = TypeAdapter(Record), TypeAdapter(Pass), TypeAdapter(Mismatch), TypeAdapter(Cell)
+_COUNTED = TypeAdapter(Counted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,9 @@ class Writer:
         self.flush()
         kept = asdict(record) | {"error": without_secrets(record.error), "raw": without_secrets(record.raw)}
         append(self.folder(cell) / "records.jsonl", [dumps(_rounded(kept))])
+
+    def add_counted(self, cell: Cell, counted: Counted) -> None:
+        append(self.folder(cell) / "counted.jsonl", [dumps(_rounded(without_secrets(asdict(counted))))])
 
     def flush(self) -> None:
         for path, waiting in self._waiting.items():
@@ -275,6 +279,7 @@ def load_cell(path: Path, cell: Cell) -> Measured:
         records=_values(_RECORD, folder / "records.jsonl"),
         passes=_values(_PASS, folder / "passes.jsonl"),
         mismatches=_values(_MISMATCH, compared) if compared.is_file() else None,
+        counted=_values(_COUNTED, folder / "counted.jsonl"),
     )
 
 

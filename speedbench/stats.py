@@ -56,6 +56,13 @@ def _turn(record: Record) -> tuple[str, int, int]:
     return record.request, record.turn, record.process // REPEAT_STRIDE
 
 
+def tallied(record: Record) -> tuple[int, int]:
+    """Σ committed and the steps they took, of single steps or of an engine's sums; zeros where neither was told."""
+    if record.counts is not None:
+        return record.counts.committed, record.counts.steps
+    return sum(step.committed for step in record.steps), len(record.steps)
+
+
 def full_passes(measured: Measured) -> list[Pass]:
     """The passes in which every place of the batch was taken."""
     return [each for each in measured.passes if each.batch == measured.cell.concurrency]

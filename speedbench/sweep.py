@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from speedbench.errors import UserError
-from speedbench.measure import mismatches, outputs
+from speedbench.measure import mismatches, outputs, texts
 from speedbench.results import Writer, load_cell
 from speedbench.task import content_hash
 from speedbench.types import (
     Cell,
     Conversation,
+    Counted,
     Drafting,
     Engine,
     Fit,
@@ -140,7 +141,7 @@ def preflight(sweep: Sweep, session: Session) -> Preflight:
 
 
 def _refuse_too_long(fits: Sequence[Fit], context: int | None) -> None:
-    over = [fit for fit in fits if context is not None and fit.most_tokens > context]
+    over = [fit for fit in fits if context is not None and (fit.most_tokens or 0) > context]
     if over:
         shown = ", ".join(f"{fit.request} ({fit.most_tokens})" for fit in over[:5])
         more = f" and {len(over) - 5} more" if len(over) > 5 else ""
@@ -151,7 +152,7 @@ def _refuse_too_long(fits: Sequence[Fit], context: int | None) -> None:
 
 
 def _seconds(sweep: Sweep, session: Session, fits: Sequence[Fit], tokens: int) -> float | None:
-    total, prompts = 0.0, sum(fit.prompt_tokens for fit in fits)
+    total, prompts = 0.0, sum(fit.prompt_tokens or 0 for fit in fits)
     for concurrency in sweep.concurrencies:
         pace = session.pace(concurrency)
         if pace is None:
@@ -198,7 +199,8 @@ def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, not
 
 
 def _load(sweep: Sweep, fits: Sequence[Fit]) -> Load:
-    longest = max(fit.most_tokens for fit in fits)
+    most = [fit.most_tokens for fit in fits if fit.most_tokens is not None]
+    longest = max(most) if len(most) == len(fits) else None
     return Load(sampling=sweep.sampling, longest=longest, widest=max(sweep.lengths, default=0))
 
 
@@ -211,6 +213,8 @@ def _run_group(
 ) -> None:
     """All cells of one concurrency and repeat: the baseline first in every block, the others forth and back."""
     size = _BLOCK * group[0].cell.concurrency
+    if session.blocks is not None:
+        size = max(size, -(-len(sweep.requests) // session.blocks))
     for number, at in enumerate(range(0, len(sweep.requests), size)):
         block = sweep.requests[at : at + size]
         others = group[1:] if number % 2 == 0 else group[:0:-1]
@@ -232,13 +236,15 @@ def _run_block(
     notify(lane.cell, None)
     if lane.engine is None:
         lane.engine = session.engine(lane.drafting, lane.cell.draft_length, lane.cell.concurrency, load)
-        writer.facts(lane.cell, lane.engine.facts)
         lane.engine.warm_up()
-    writer.add_noise(lane.cell, [session.probe() for _ in range(_PROBES)])
+        writer.facts(lane.cell, lane.engine.facts)
+    probes = [session.probe() for _ in range(_PROBES)]
+    writer.add_noise(lane.cell, [seconds for seconds in probes if seconds is not None])
     work = [
         Conversation(
             request=request,
             done=outputs(lane.records, request.id),
+            said=texts(lane.records, request.id),
             expected=None if lane is baseline else outputs(baseline.records, request.id),
         )
         for request in waiting
@@ -246,6 +252,8 @@ def _run_block(
     for event in lane.engine.serve(work):
         if isinstance(event, Pass):
             writer.add_pass(lane.cell, event)
+        elif isinstance(event, Counted):
+            writer.add_counted(lane.cell, replace(event, process=writer.process))
         else:
             record = replace(event, process=writer.process)
             writer.add_record(lane.cell, record)

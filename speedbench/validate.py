@@ -13,9 +13,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from speedbench.measure import answers, parting
+from speedbench.measure import answers, parting, said
 from speedbench.pairing import baseline_of
 from speedbench.results import Run, read
+from speedbench.stats import tallied
 from speedbench.types import Cell, Measured, Measurement, Pass, Record, Step
 
 TOLERANCE = 1e-9
@@ -82,13 +83,13 @@ def _mismatch_problems(measured: Measured, baseline: Measured) -> Iterator[str]:
     """The outputs that differ from the baseline's must be those that the mismatches name."""
     theirs = answers(baseline.records)
     differ = {
-        key: parting(ours.output, theirs[key].output)
+        key: parting(said(ours), said(theirs[key]))
         for key, ours in answers(measured.records).items()
-        if key in theirs and theirs[key].prompt_sha == ours.prompt_sha and theirs[key].output != ours.output
+        if key in theirs and theirs[key].prompt_sha == ours.prompt_sha and said(theirs[key]) != said(ours)
     }
-    said = {(each.request, each.turn): each.index for each in measured.mismatches or ()}
-    for name, turn in sorted(differ.keys() | said.keys()):
-        right, got = differ.get((name, turn)), said.get((name, turn))
+    noted = {(each.request, each.turn): each.index for each in measured.mismatches or ()}
+    for name, turn in sorted(differ.keys() | noted.keys()):
+        right, got = differ.get((name, turn)), noted.get((name, turn))
         if right != got:
             yield f"{name} turn {turn}: a mismatch at {got} is noted; the outputs part at {right}"
 
@@ -112,20 +113,19 @@ def _measured_problems(measured: Measured) -> Iterator[str]:
 
 def _record_problems(record: Record, cell: Cell) -> Iterator[str]:
     yield from _time_problems(record)
-    committed = sum(step.committed for step in record.steps)
-    if committed + record.first_tokens != len(record.output):
-        yield (
-            f"steps committed {committed} and the first event {record.first_tokens}, {committed + record.first_tokens} "
-            f"together; the output has {len(record.output)} tokens"
-        )
+    committed, steps = tallied(record)
+    if record.told != "unavailable" and committed + 1 != record.size:
+        yield f"steps committed {committed}, {committed + 1} with the prefill's token; the output has {record.size}"
+    if record.output and len(record.output) != record.size:
+        yield f"{len(record.output)} token ids; the engine counted {record.size} tokens"
     if any(token < 0 for token in record.output):
         yield f"token id {min(record.output)} in the output; ids are not negative"
     for index, step in enumerate(record.steps):
         last = index == len(record.steps) - 1
         yield from (f"step {index}: {problem}" for problem in _step_problems(step, cell.draft_length, last))
     told = all(step.accepted is not None for step in record.steps)
-    if told and record.steps and not 1 <= committed / len(record.steps) <= cell.draft_length + 1:
-        length = committed / len(record.steps)
+    if told and steps and not 1 <= committed / steps <= cell.draft_length + 1:
+        length = committed / steps
         yield f"acceptance length {length:.4g}; with D = {cell.draft_length} from 1 to {cell.draft_length + 1}"
 
 

@@ -281,7 +281,7 @@ def test_a_run_validates(bench: Bench) -> None:
     [
         ('"accepted":3', '"accepted":2', "step 0: committed 4; accepted 2, so 3"),
         ('"proposed":3', '"proposed":5', "step 0: proposed 5; D = 3 allows 0 to 3"),
-        ('"output":[0,', '"output":[', "11 together; the output has 10 tokens"),
+        ('"output":[0,', '"output":[', "11 with the prefill's token; the output has 10"),
         ('"output":[0,', '"output":[1,', "a1 turn 0: a mismatch at None is noted; the outputs part at 0"),
         ('"last":0.19', '"last":0.29', "ngram-d3-b1-r0: decode_tps value is "),
         ('"request":"a1"', '"request":"zz"', "ngram-d3-b1-r0: 1 of 4 conversations are not there"),

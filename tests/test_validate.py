@@ -60,7 +60,7 @@ def test_a_step_that_cannot_be_is_named(made: list[Step], right: str) -> None:
 def test_an_output_longer_than_its_steps_is_named_with_the_sums() -> None:
     here = record(steps(3, 0))  # 1 + 4 + 1 tokens
     found = only(replace(here, output=(*here.output, 9)))
-    assert "steps committed 5 and the first event 1, 6 together; the output has 7 tokens" in found
+    assert "steps committed 5, 6 with the prefill's token; the output has 7" in found
 
 
 def test_a_placeholder_id_in_the_output_is_named() -> None:

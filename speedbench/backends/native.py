@@ -200,6 +200,7 @@ class NativeSession:
         if self._runner.backend not in table.backends:
             raise Unsupported(drafting.drafter, self._runner.backend, table.backends)
         settings = dict(table.backends["native"](draft_length, drafting.settings))
+        assert load.longest is not None, "this session counts every prompt"
         steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
         plan = Plan(
             draft_length=draft_length, rows=concurrency, length=steps * _SLOT_STEP, static=self._static,
@@ -232,6 +233,8 @@ class NativeSession:
         logits, _ = prefill(self.target, self.target.slots(1, len(ids)), ids)
         best = logits[0, -1].double().topk(2).values
         return float(best[0] - best[1])
+
+    blocks = None
 
     def near_tie(self) -> float:
         return _NEAR_TIE[self._dtype]

@@ -63,6 +63,8 @@ BACKEND = _Scripted()
 class ScriptedSession:
     """Words stand for tokens, and every answer is as long as it may be."""
 
+    blocks = None
+
     def __init__(self, script: Mapping[str, Any]) -> None:
         self._script = script
         self.context: int | None = script["context"]

@@ -197,13 +197,13 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
     """On stderr before anything runs: a line for the run, and one for each drafter that has weights."""
     from speedbench.cli import tables
 
-    prompts = sorted(fit.prompt_tokens for fit in ahead.fits)
+    prompts = sorted(fit.prompt_tokens for fit in ahead.fits if fit.prompt_tokens is not None)
+    sizes = f" of {prompts[0]} to {prompts[-1]} tokens" if prompts else ""
     seconds = ahead.estimated_seconds
     time = "" if seconds is None else f" in about {seconds:.0f} s at the pace without drafts"
     said = (
-        f"{sweep.task.name} on {sweep.runner.name}: {len(sweep.requests)} conversations of {prompts[0]} to "
-        f"{prompts[-1]} tokens, {ahead.cells} cells, {ahead.turns} turns, {ahead.most_tokens} tokens at most{time} "
-        f"→ {path}"
+        f"{sweep.task.name} on {sweep.runner.name}: {len(sweep.requests)} conversations{sizes}, {ahead.cells} cells, "
+        f"{ahead.turns} turns, {ahead.most_tokens} tokens at most{time} → {path}"
     )
     out = tables.console(stderr=True)
     out.print(tables.plain(said), soft_wrap=True)

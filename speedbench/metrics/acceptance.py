@@ -9,20 +9,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from speedbench.stats import UNAVAILABLE, Share, Sums, answered, estimate, ratio_of_sums, shares
-from speedbench.types import Measured, Measurement, Metric, Origin, Step
+from speedbench.stats import UNAVAILABLE, Share, Sums, answered, estimate, ratio_of_sums, shares, tallied
+from speedbench.types import Counts, Measured, Measurement, Metric, Origin, Step
 
 Tally = Counter[tuple[int, int]]
 """How many steps proposed so many and accepted so many."""
+
+Known = tuple[float | None, float | None]
+"""Two sums, each None where the engine did not tell it."""
+
+_RANK: tuple[Origin, ...] = ("exact", "derived", "estimated", "unavailable")
 
 
 def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Σ committed / Σ steps: the target's own token counts, the prefill's token does not.
 
-    Estimated where the engine does not say what was accepted: a step is then whatever the engine sent at once.
+    Estimated where the engine does not say what was accepted: a step is then whatever the engine sent at once. Where no
+    answer tells of its steps, it is what the engine's own counters give.
     """
-    parts = shares(answered(measured), lambda record: (_committed(record.steps), len(record.steps)))
-    return {"al": ratio_of_sums(parts, origin=_origin(measured, "exact"))}
+    found = ratio_of_sums(shares(answered(measured), tallied), origin=_origin(measured, "exact"))
+    return {"al": _by_counters(measured) if found.value is None else found}
 
 
 def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -32,12 +38,24 @@ def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurem
 
 def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The same over the steps in which something was proposed."""
-    return {"al_drafted": _over(measured, _drafted, lambda steps: (_committed(steps), len(steps)), "proposed")}
+
+    def row(steps: Sequence[Step]) -> tuple[float, float]:
+        return _committed(steps), len(steps)
+
+    def sums(counts: Counts) -> Known:
+        return _plus(counts.accepted, counts.drafted), counts.drafted
+
+    return {"al_drafted": _over(measured, _drafted, row, "proposed", sums=sums)}
 
 
 def drafted_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Steps in which something was proposed / steps."""
-    return {"drafted_share": _over(measured, _all, lambda steps: (len(_drafted(steps)), len(steps)), "proposed")}
+
+    def row(steps: Sequence[Step]) -> tuple[float, float]:
+        return len(_drafted(steps)), len(steps)
+
+    found = _over(measured, _all, row, "proposed", sums=lambda counts: (counts.drafted, counts.steps))
+    return {"drafted_share": found}
 
 
 def al_per_request(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -58,13 +76,23 @@ def al_macro(measured: Measured, _: Measured | None) -> Mapping[str, Measurement
 
 def acceptance_rate(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Σ accepted / Σ proposed, as proposed and not as configured."""
-    rate = _over(measured, _all, lambda steps: (_accepted(steps), _proposed(steps)), "proposed", "accepted")
-    return {"acceptance_rate": rate}
+
+    def row(steps: Sequence[Step]) -> tuple[float, float]:
+        return _accepted(steps), _proposed(steps)
+
+    def sums(counts: Counts) -> Known:
+        return counts.accepted, counts.proposed
+
+    return {"acceptance_rate": _over(measured, _all, row, "proposed", "accepted", sums=sums)}
 
 
 def effective_d(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean drafts proposed per step, to be read beside the D asked for."""
-    return {"effective_d": _over(measured, _all, lambda steps: (_proposed(steps), len(steps)), "proposed")}
+
+    def row(steps: Sequence[Step]) -> tuple[float, float]:
+        return _proposed(steps), len(steps)
+
+    return {"effective_d": _over(measured, _all, row, "proposed", sums=lambda counts: (counts.proposed, counts.steps))}
 
 
 def accepted_at_marginal(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -105,11 +133,22 @@ def _over(
     some: Callable[[Sequence[Step]], Sequence[Step]],
     row: Callable[[Sequence[Step]], tuple[float, float]],
     *needs: str,
+    sums: Callable[[Counts], Known] | None = None,
 ) -> Measurement:
-    """A ratio of sums over some of the steps; unavailable where the engine does not tell what it needs."""
+    """A ratio of sums over some of the steps, or of what `sums` finds in an engine's own sums; unavailable where the
+    engine does not tell what it needs."""
     if _silent(measured, needs):
         return UNAVAILABLE
-    return ratio_of_sums(shares(answered(measured), lambda record: row(some(record.steps))))
+    parts = []
+    for record in answered(measured):
+        told: Known = row(some(record.steps))
+        if record.counts is not None:
+            told = sums(record.counts) if sums else (None, None)
+        over, under = told
+        if over is None or under is None:
+            return UNAVAILABLE
+        parts.append(Share(record.request, record.category, (over, under)))
+    return ratio_of_sums(parts, origin=_origin(measured, "exact"))
 
 
 def _by_position(
@@ -121,11 +160,12 @@ def _by_position(
     *needs: str,
 ) -> Mapping[str, Measurement]:
     """The same once a position, with the steps counted once for all."""
-    if _silent(measured, needs):
+    if _silent(measured, needs) or any(record.counts for record in answered(measured)):
         return {f"{name}[{i}]": UNAVAILABLE for i in positions}
     tallies = [(record, _tally(some(record.steps))) for record in answered(measured)]
     parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
-    return {f"{name}[{i}]": ratio_of_sums(parts[i]) for i in positions}
+    origin = _origin(measured, "exact")
+    return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=origin) for i in positions}
 
 
 def _silent(measured: Measured, needs: Sequence[str]) -> bool:
@@ -139,8 +179,29 @@ def _tally(steps: Iterable[Step]) -> Tally:
 
 
 def _origin(measured: Measured, told: Origin) -> Origin:
-    steps = (step for record in answered(measured) for step in record.steps)
-    return told if all(step.accepted is not None for step in steps) else "estimated"
+    """The worst of what the records rest on, and of `told`."""
+    worst = _RANK.index(told)
+    for record in answered(measured):
+        own = record.counts.origin if record.counts else record.told
+        silent = any(step.accepted is None for step in record.steps)
+        worst = max(worst, _RANK.index("estimated" if silent else own))
+    return _RANK[worst]
+
+
+def _by_counters(measured: Measured) -> Measurement:
+    """Every forward commits its accepted drafts and one token more, so the steps are the decoded tokens less the
+    accepted drafts (engines.md, identity I1). One sample, so no interval."""
+    if not measured.counted or any(each.faults or each.accepted is None for each in measured.counted):
+        return UNAVAILABLE
+    decoded = sum(max(0, record.size - 1) for record in answered(measured))
+    steps = decoded - sum(each.accepted or 0 for each in measured.counted)
+    if steps < 1:
+        return UNAVAILABLE
+    return Measurement(value=decoded / steps, n=len({r.request for r in answered(measured)}), origin="derived")
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
 
 
 def _all(steps: Sequence[Step]) -> Sequence[Step]:
@@ -182,8 +243,9 @@ def _own(measured: Measured) -> list[tuple[str, str, float]]:
     totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for record in answered(measured):
         total = totals[record.request, record.category]
-        total[0] += _committed(record.steps)
-        total[1] += len(record.steps)
+        tokens, steps = tallied(record)
+        total[0] += tokens
+        total[1] += steps
     return [(request, category, tokens / steps) for (request, category), (tokens, steps) in totals.items() if steps]
 
 

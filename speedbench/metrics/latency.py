@@ -22,9 +22,9 @@ def ttft(record: Record) -> list[float]:
 
 def tpot(record: Record) -> list[float]:
     """(t_last − t_first) / (n − 1); none with fewer than two tokens."""
-    if record.first is None or record.last is None or len(record.output) < 2:
+    if record.first is None or record.last is None or record.size < 2:
         return []
-    return [(record.last - record.first) / (len(record.output) - 1)]
+    return [(record.last - record.first) / (record.size - 1)]
 
 
 def inter_event(record: Record) -> list[float]:

@@ -19,6 +19,7 @@ from speedbench.stats import (
     paired,
     ratio_of_ratios,
     shares,
+    tallied,
 )
 from speedbench.types import Measured, Measurement, Metric, Record
 
@@ -71,21 +72,21 @@ def _decoded(record: Record) -> tuple[float, float]:
     """Tokens after the first event, and the seconds they took."""
     if record.first is None or record.last is None or record.last <= record.first:
         return 0.0, 0.0
-    return max(0, len(record.output) - record.first_tokens), record.last - record.first
+    return max(0, record.size - record.first_tokens), record.last - record.first
 
 
 def _answered(record: Record) -> tuple[float, float]:
     """All tokens, and the seconds since the request was sent."""
     if record.last is None or record.last <= record.sent:
         return 0.0, 0.0
-    return len(record.output), record.last - record.sent
+    return record.size, record.last - record.sent
 
 
 def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
     """Acceptance, the cell's passes and the baseline's are three samples, each resampled by itself."""
     if baseline is None:
         return UNAVAILABLE
-    records = [record for record in answered(measured) if record.steps]
+    records = [record for record in answered(measured) if tallied(record)[1]]
     ours = [(0.0, 0.0, each.draft + each.verify, 1.0, 0.0, 0.0) for each in full_passes(measured)]
     theirs = [(0.0, 0.0, 0.0, 0.0, each.verify, 1.0) for each in full_passes(baseline)]
     parts = [*shares(records, _accepted), *block_shares("passes", ours), *block_shares("baseline passes", theirs)]
@@ -94,7 +95,7 @@ def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
 
 
 def _accepted(record: Record) -> tuple[float, ...]:
-    return sum(step.committed for step in record.steps), len(record.steps), 0.0, 0.0, 0.0, 0.0
+    return (*tallied(record), 0.0, 0.0, 0.0, 0.0)
 
 
 METRICS: tuple[Metric, ...] = (

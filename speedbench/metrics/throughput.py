@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from speedbench.stats import UNAVAILABLE, answered, block_shares, estimate, full_passes, ratio_of_sums, shares
+from speedbench.stats import UNAVAILABLE, answered, block_shares, estimate, full_passes, ratio_of_sums, shares, tallied
 from speedbench.types import Measured, Measurement, Metric, Record
 
 
@@ -30,7 +30,7 @@ def output_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measureme
 
 def _decoded(record: Record) -> tuple[float, float]:
     """Tokens after the first event, and the seconds they took; nothing where there is no such window."""
-    tokens = len(record.output) - record.first_tokens
+    tokens = record.size - record.first_tokens
     if record.first is None or record.last is None or record.last <= record.first or tokens <= 0:
         return 0.0, 0.0
     return tokens, record.last - record.first
@@ -39,9 +39,9 @@ def _decoded(record: Record) -> tuple[float, float]:
 def _by_passes(measured: Measured) -> Measurement:
     rows = [(0.0, 0.0, each.draft + each.verify + each.other, each.batch) for each in full_passes(measured)]
     records = answered(measured)
-    steps = shares(records, lambda record: (sum(step.committed for step in record.steps), len(record.steps), 0.0, 0.0))
+    steps = shares(records, lambda record: (*tallied(record), 0.0, 0.0))
     parts = [*steps, *block_shares("passes", rows)]
-    conversations = len({record.request for record in records if record.steps})
+    conversations = len({record.request for record in records if tallied(record)[1]})
     return estimate(parts, lambda s: (s[0] / s[1]) / (s[2] / s[3]), origin="derived", n=conversations)
 
 

@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 Origin = Literal["exact", "derived", "estimated", "unavailable"]
 """Where a number came from: counted; computed from counts; approximated; not to be had."""
@@ -132,6 +131,19 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Acceptance of one answer in sums, its first event apart: Σ committed over `steps` target passes."""
+
+    steps: int
+    committed: int
+    accepted: int | None
+    proposed: int | None
+    drafted: int | None
+    """Steps in which something was proposed."""
+    origin: Origin = "derived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One answered turn as measured. Times are seconds on the cell's clock, one `process` per resume."""
 
@@ -157,11 +169,57 @@ class Record:
     process: int = 0
     raw: Any = None
     """The vendor's own payload, kept so that it can be parsed again."""
+    tokens: int | None = None
+    """The engine's count of output tokens, where it tells that and no ids; `output` is empty then."""
+    text: str | None = None
+    """The answer as text, where the engine deals in text; what a later turn of the conversation quotes."""
+    counts: Counts | None = None
+    """Acceptance of the whole answer, where the engine tells no single step; `steps` is empty then."""
+    told: Origin = "exact"
+    """What `steps` rest on: the engine's own steps, its histogram (derived), its chunks (estimated), or nothing."""
+
+    @property
+    def size(self) -> int:
+        """Output tokens."""
+        return len(self.output) if self.tokens is None else self.tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What a server's own counters moved by while a block of conversations was held; None is what it does not say.
+
+    All its traffic is in them, so nobody else may have used it meanwhile.
+    """
+
+    drafted: int | None
+    """Steps in which something was proposed, of all sequences."""
+    proposed: int | None
+    accepted: int | None
+    accepted_at: tuple[int, ...] | None
+    """[i - 1]: steps that accepted at least i drafts."""
+    generated: int | None
+    """Output tokens."""
+    steps: int | None
+    """Steps of all sequences, drafted or not."""
+    running: float | None
+    """Mean sequences in the batch, as sampled while they were held."""
+    cached: int | None
+    """Prompt tokens that came out of a prefix cache, of `prompted`."""
+    prompted: int | None
+    preempted: int | None
+    faults: tuple[str, ...] = ()
+    """What forbids using them: a reset meanwhile, a series that vanished."""
+    process: int = 0
+    raw: Any = None
+    """The series before and after, so that they can be read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Where one greedy output left its baseline's: `gap` is the target's top-2 logit gap at that index."""
+    """Where one greedy output left its baseline's: `gap` is the target's top-2 logit gap at that index.
+
+    The index is a token's, and a character's where the engine told no ids.
+    """
 
     request: str
     turn: int
@@ -194,6 +252,8 @@ class Measured:
     passes: tuple[Pass, ...]
     mismatches: tuple[Mismatch, ...] | None
     """None: not compared (sampling, or no baseline); empty: compared and equal."""
+    counted: tuple[Counted, ...] = ()
+    """By block, where the engine has counters of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,94 +293,18 @@ class Drafter:
     inputs: str
     """What it reads: tokens, hidden states, nothing."""
     backends: Mapping[str, Callable[[int, Settings], Settings]]
+    generation: str = ""
+    """How a proposal comes about. Here and below, empty is not said."""
+    cost: str = ""
+    """What drafting takes, and how it grows with D."""
+    lengths: str = ""
+    """Which D it may be asked for."""
+    training: str = ""
+    memory: str = ""
+    """What serving it takes beside the target."""
+    state: str = ""
+    """What it keeps between passes, and whether a proposal depends on other requests."""
+    lossless: bool = True
+    """Whether verification makes its output the target's own, under an engine's lossless rule."""
     servable: bool = True
     """False for one that needs the answer beforehand: it measures, but nobody can serve with it."""
-
-
-# ---- what an engine is ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """A request as handed to an engine."""
-
-    request: Request
-    done: tuple[tuple[int, ...], ...] = ()
-    """Per turn answered before a resume, its token ids."""
-    expected: tuple[tuple[int, ...], ...] | None = None
-    """Per turn, the baseline's token ids; for `oracle` and `synthetic`, which replay them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """How one request fits: tokens of the first prompt, and an upper bound of all turns with their answers."""
-
-    request: str
-    prompt_tokens: int
-    most_tokens: int
-    prompt_sha: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What every cell of a sweep shares, so that all are made alike."""
-
-    sampling: Sampling
-    longest: int
-    """Most tokens any conversation can reach, prompts and answers together."""
-    widest: int
-    """The sweep's largest D."""
-
-
-class Engine(Protocol):
-    """One (drafter, D) at one concurrency, up and ready."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What the drafter is: parameters, bytes, acceptance rule, resolved settings."""
-
-    def warm_up(self) -> None:
-        """Run every shape once, unmeasured."""
-
-    def serve(self, work: Sequence[Conversation]) -> Iterator[Record | Pass]:
-        """Hold all conversations, `concurrency` at a time; yield passes as they happen and records as turns end."""
-
-
-class Session(Protocol):
-    """A backend with its target loaded, from which the engines of a sweep are made."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """The target as loaded: model, dtype, parameters, context, stop ids, template hash, warnings."""
-
-    @property
-    def context(self) -> int | None:
-        """Tokens the target can hold; None where the engine does not say."""
-
-    def fits(self, requests: Sequence[Request], max_tokens: int) -> tuple[Fit, ...]:
-        """Prompt sizes in the target's own tokens, before anything runs."""
-
-    def pace(self, concurrency: int) -> tuple[float, float] | None:
-        """(seconds per prefilled token, seconds per plain pass), tried out; None where it cannot be."""
-
-    def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> Engine:
-        """Bring up one pair. Raises `Unsupported` or `UserError`."""
-
-    def gap(self, request: Request, outputs: Sequence[Sequence[int]]) -> float | None:
-        """The target's top-2 logit gap for the token after the last given output, teacher-forced; None: cannot say."""
-
-    def near_tie(self) -> float:
-        """The largest gap that rounding can turn, for the session's dtype."""
-
-    def probe(self) -> float:
-        """Seconds of a fixed small piece of work: the noise probe."""
-
-
-class Backend(Protocol):
-    """Module-level `BACKEND` of a file in backends/."""
-
-    name: str
-    title: str
-
-    def open(self, runner: Runner) -> AbstractContextManager[Session]:
-        """Load the target. Raises `UserError` for a missing model."""

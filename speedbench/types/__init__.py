@@ -1,0 +1,56 @@
+"""The words everybody uses: values, and what an engine is. Import them from here."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
+from speedbench.types.values import (
+    Cell,
+    Counted,
+    Counts,
+    Drafter,
+    Drafting,
+    Finish,
+    Measured,
+    Measurement,
+    Metric,
+    Mismatch,
+    Origin,
+    Pass,
+    Record,
+    Request,
+    Result,
+    Runner,
+    Sampling,
+    Settings,
+    Step,
+    Task,
+)
+
+__all__ = [
+    "Backend",
+    "Cell",
+    "Conversation",
+    "Counted",
+    "Counts",
+    "Drafter",
+    "Drafting",
+    "Engine",
+    "Finish",
+    "Fit",
+    "Load",
+    "Measured",
+    "Measurement",
+    "Metric",
+    "Mismatch",
+    "Origin",
+    "Pass",
+    "Record",
+    "Request",
+    "Result",
+    "Runner",
+    "Sampling",
+    "Session",
+    "Settings",
+    "Step",
+    "Task",
+]
