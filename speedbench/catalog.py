@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from speedbench.content import folder
 from speedbench.errors import UnknownName, UserError
 from speedbench.types import Runner, Task
 
@@ -51,13 +51,6 @@ class RunnerFile(BaseModel):
 
 
 # ---- where definitions live -----------------------------------------------------------------------------------------
-
-
-def folder(kind: Kind) -> Traversable:
-    """Where definitions of one kind live: inside the wheel, else beside the package in a checkout."""
-    package = files("speedbench")
-    shipped = package / "_content" / kind
-    return shipped if shipped.is_dir() else Path(str(package)).parent / kind
 
 
 def names(kind: Kind) -> tuple[str, ...]:

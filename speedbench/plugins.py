@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, Literal, overload
 
-from speedbench.errors import Missing, UnknownName
-from speedbench.types import Backend, Drafter, Metric, Settings
+from speedbench.errors import Missing, UnknownName, Unsupported
+from speedbench.types import Backend, Drafter, Drafting, Metric, Settings
 
 Kind = Literal["sources", "drafters", "backends", "metrics"]
 Rows = Callable[[Settings, str], Iterator[Mapping[str, Any]]]
@@ -63,6 +63,14 @@ def load(kind: Kind, name: str) -> Any:
         fix = '"speedbench[native]"' if package in NATIVE else package
         raise Missing(f"{_one(kind)} '{name}' needs the package {package}: pip install {fix}") from error
     return getattr(module, ATTRIBUTES[kind])
+
+
+def translated(backend: str, drafting: Drafting, draft_length: int) -> dict[str, Any]:
+    """What a backend calls this drafter and this D. Raises `Unsupported` for a pair that does not work."""
+    table: Drafter = load("drafters", drafting.drafter)
+    if backend not in table.backends:
+        raise Unsupported(drafting.drafter, backend, table.backends)
+    return dict(table.backends[backend](draft_length, drafting.settings))
 
 
 def _known(kind: Kind, name: str) -> None:

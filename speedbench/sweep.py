@@ -185,6 +185,7 @@ Notify = Callable[[Cell, Record | None], None]
 
 def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, notify: Notify) -> None:
     """Run every cell that is not there yet, block by block, then compare the outputs."""
+    session.keep_in(writer.path / "servers")
     load = _load(sweep, fits)
     lanes = [_lane(writer, cell, drafting) for cell, drafting in sweep.cells()]
     groups: dict[tuple[int, int | None], list[_Lane]] = {}

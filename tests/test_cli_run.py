@@ -442,7 +442,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--runner", "smollm2"], "no runner named 'smollm2'. Did you mean 'smollm2-135m'?"),
     (["--drafter", "ngrm"], "no drafter named 'ngrm'. Did you mean 'ngram'?"),
     (["--drafter", ""], "--drafter: is empty"),
-    (["--drafter", "external"], "drafter 'external' does not run on 'scripted'; it runs on: native"),
+    (["--drafter", "external"], "drafter 'external' does not run on 'scripted'; it runs on: llamacpp, native, openai, sglang, trtllm, vllm"),
     (["-D", "-1"], "-D: '-1' does not read (got '-1'); needs whole numbers from 0, as 8 or 1-4,8"),
     (["-D", "1.5"], "-D: '1.5' does not read"),
     (["-D", "x"], "-D: 'x' does not read"),

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from speedbench import plugins
-from speedbench.errors import Missing, Unsupported, UserError
+from speedbench.errors import Missing, UserError
 from speedbench.settings import at_least, resolve
-from speedbench.types import Drafter, Drafting, Fit, Load, Request, Runner
+from speedbench.types import Drafting, Fit, Load, Request, Runner
 
 try:
     import torch
@@ -196,10 +197,7 @@ class NativeSession:
         return min(prefills) / 256, min(passes)
 
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> NativeEngine:
-        table: Drafter = plugins.load("drafters", drafting.drafter)
-        if self._runner.backend not in table.backends:
-            raise Unsupported(drafting.drafter, self._runner.backend, table.backends)
-        settings = dict(table.backends["native"](draft_length, drafting.settings))
+        settings = plugins.translated("native", drafting, draft_length)
         assert load.longest is not None, "this session counts every prompt"
         steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
         plan = Plan(
@@ -235,6 +233,9 @@ class NativeSession:
         return float(best[0] - best[1])
 
     blocks = None
+
+    def keep_in(self, folder: Path) -> None:
+        """Nothing is kept."""
 
     def near_tie(self) -> float:
         return _NEAR_TIE[self._dtype]

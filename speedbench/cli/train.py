@@ -29,6 +29,7 @@ def command(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
     licence: Annotated[str | None, typer.Option(help="The target's licence, for the README.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoints.")] = False,
+    pack: Annotated[bool, typer.Option("--pack", help="Write them small, as the repository ships them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Train drafters for a runner's model on its own answers, and publish them with a README.
@@ -58,7 +59,7 @@ def command(
     course = Course(
         model=wanted.model, dtype=wanted.engine.get("dtype", "float32"), drafters=tuple(asked), tokens=int(tokens),
         minutes=minutes, out=Path(out), work=kept, seed=seed, resume=resume, bfloat16=bfloat16,
-        self_written=self_written, licence=licence, threads=threads or wanted.engine.get("threads"),
+        self_written=self_written, licence=licence, threads=threads or wanted.engine.get("threads"), pack=pack,
     )  # fmt: skip
     err = console(stderr=True)
     found = train(course, _shipped_turns(), lambda line: err.print(line, highlight=False, markup=False))

@@ -12,9 +12,32 @@ def _native(draft_length: int, settings: Settings) -> Settings:
     return resolve("none", settings, {})
 
 
+def _served(draft_length: int, settings: Settings) -> Settings:
+    """A server is told nothing of speculation: never a schedule whose entry is 0."""
+    return resolve("none", settings, {"engine_options": {}})
+
+
+def _attached(draft_length: int, settings: Settings) -> Settings:
+    return resolve("none", settings, {"url": ""})
+
+
 DRAFTER = Drafter(
     name="none",
     title="no drafting: the D = 0 baseline",
     inputs="nothing",
-    backends={"native": _native, "scripted": _native},
+    generation="none",
+    cost="nothing",
+    lengths="0",
+    training="none",
+    memory="none",
+    state="none",
+    backends={
+        "native": _native,
+        "scripted": _native,
+        "vllm": _served,
+        "sglang": _served,
+        "llamacpp": _served,
+        "trtllm": _served,
+        "openai": _attached,
+    },
 )

@@ -16,6 +16,12 @@ DRAFTER = Drafter(
     name="oracle",
     title="replays the baseline's output: the ceiling that T_verif sets",
     inputs="the baseline's output",
+    generation="replay",
+    cost="nothing",
+    lengths="any",
+    training="none",
+    memory="none",
+    state="none",
     backends={"native": _native, "scripted": _native},
     servable=False,
 )

@@ -1,7 +1,8 @@
 """From a model's name to a folder of safetensors, and from the folder to a target.
 
 A name is a local folder, a GGUF file, `package:IMPORT_NAME/FILE.gguf` for one that ships in a Python package, or a hub
-id with an optional `@revision`. A GGUF is converted once through transformers and kept in the user's cache.
+id with an optional `@revision`. A GGUF is converted once through transformers and kept in the user's cache. A relative
+`drafters/…` is looked for in the checkout too; a drafter that is shipped packed is unpacked (shipped.py).
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,6 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from speedbench.content import located
 from speedbench.errors import Missing, UserError
 from speedbench.native.lean import LeanTarget, fits
 from speedbench.native.target import Target, TransformersTarget, refuse_state
@@ -42,20 +44,33 @@ def cache() -> Path:
 
 def folder(model: str) -> Path:
     """The folder that holds a model's config, tokenizer and safetensors. Raises `Missing` with what to do."""
+    from speedbench.native.shipped import unpacked
+
     if model.startswith("package:"):
         return _converted(_packaged(model.removeprefix("package:")))
-    path = Path(model).expanduser()
+    path = located(Path(model).expanduser())
     if path.is_file() and path.suffix == ".gguf":
         return _converted(path)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UserError(f"model folder '{model}' has no config.json; a transformers model folder has one")
-        return path
+        return unpacked(path)
     if _HUB_ID.fullmatch(model) and path.suffix != ".gguf":
-        return _from_hub(model)
+        return unpacked(_from_hub(model))
+    _refuse_unshipped(Path(model).parts)
     raise Missing(
         f"no model at '{model}'; give a folder, a .gguf file, package:NAME/FILE.gguf or a hub id like org/name"
     )
+
+
+def _refuse_unshipped(parts: tuple[str, ...]) -> None:
+    """A trained drafter that is not there has two remedies of its own."""
+    if parts[:1] == ("drafters",) and len(parts) == 3:
+        raise Missing(
+            f"no trained drafter at '{'/'.join(parts)}': it comes with a checkout of the repository, not with the "
+            f"installed package; or train it: speedbench train --runner {parts[1]} --drafter {parts[2]} "
+            f"--out drafters/{parts[1]}"
+        )
 
 
 def _packaged(where: str) -> Path:
@@ -190,6 +205,10 @@ class Tensors(Mapping[str, Tensor]):
                 f"'{home}' has no safetensors; speedbench reads no pickled weights (.bin, .pt): convert them"
             )
         self._home, self._files = home, files
+
+    def file(self, name: str) -> str:
+        """The name of the file that holds a tensor."""
+        return self._files[name]
 
     def __getitem__(self, name: str) -> Tensor:
         with safe_open(self._home / self._files[name], "pt") as opened:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from speedbench.types.values import Counted, Drafting, Pass, Record, Request, Runner, Sampling
@@ -77,6 +78,9 @@ class Session(Protocol):
 
     def pace(self, concurrency: int) -> tuple[float, float] | None:
         """(seconds per prefilled token, seconds per plain pass), tried out; None where it cannot be."""
+
+    def keep_in(self, folder: Path) -> None:
+        """Where whatever belongs beside the result goes from now on, such as the logs of servers."""
 
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> Engine:
         """Bring up one pair. Raises `Unsupported` or `UserError`."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from speedbench.errors import UserError
-from speedbench.native import weights
+from speedbench.native import shipped, weights
 from speedbench.native.chat import Chat
 from speedbench.native.training.block import dflash
 from speedbench.native.training.corpus import Making, make, three_taps
@@ -55,6 +55,8 @@ class Course:
     licence: str | None = None
     """The target's; None: what its package says."""
     threads: int | None = None
+    pack: bool = False
+    """Whether what comes out is packed, as the repository ships it; the plain folders stay in `work`."""
 
 
 def train(course: Course, forbidden: Sequence[str], say: Say) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def _fitted(course: Course, name: str, learner: Learner, corpus: Corpus, say: Sa
     work, out = course.work / name, course.out / name
     fit = Fit(learner, corpus, recipe, work, told)
     judged = fit.run(resume=course.resume)
-    learner.save(out, course.model)
+    _published(course, learner, out, work / "plain")
     facts = {
         "drafter": name, "seed": course.seed, "steps": fit.step, "tokens_seen": fit.tokens,
         "seconds": round(fit.seconds, 1), "corpus_tokens": corpus.tokens, "sequences": len(corpus.train),
@@ -139,6 +141,15 @@ def _fitted(course: Course, name: str, learner: Learner, corpus: Corpus, say: Sa
     (out / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     (out / "training_log.jsonl").write_text((work / "log.jsonl").read_text("utf-8"), encoding="utf-8")
     return facts
+
+
+def _published(course: Course, learner: Learner, out: Path, plain: Path) -> None:
+    if course.pack:
+        learner.save(plain, course.model)
+        shipped.pack(plain, out, course.model)
+    else:
+        shipped.clear(out)
+        learner.save(out, course.model)
 
 
 def _licence(model: str) -> str:

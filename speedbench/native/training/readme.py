@@ -9,23 +9,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_HEAD = ("drafter", "MB", "steps", "answer tokens seen", "seconds", "seed", "AL at D=4, in distribution",
-         "accepted at 1, 2, 3, 4")  # fmt: skip
+_HEAD = ("drafter", "trained parameters", "steps", "answer tokens seen", "seconds", "seed",
+         "AL at D=4, in distribution", "accepted at 1, 2, 3, 4")  # fmt: skip
 
 
 def readme(out: Path, model: str, licence: str, made: Mapping[str, Any]) -> None:
     """Write `README.md` for every drafter that was trained into `out`; `made` is the corpus's `corpus.json`."""
-    paths = sorted(out.glob("*/training.json"))
-    every = [(path.parent, json.loads(path.read_text("utf-8"))) for path in paths]
-    rows = [_row(folder, facts) for folder, facts in every]
+    every = [json.loads(path.read_text("utf-8")) for path in sorted(out.glob("*/training.json"))]
+    rows = [_row(facts) for facts in every]
     table = "\n".join(" | ".join(("", *row, "")).strip() for row in (_HEAD, ("---",) * len(_HEAD), *rows))
     (out / "README.md").write_text(
         f"# Drafters trained for `{model}`\n\n"
         f"Made by `speedbench train` on the target's own answers. The target's licence: {licence}. The weights derive\n"
         "from the target's and come under the same licence; the templates of the prompts are CC0-1.0.\n\n"
-        f"{_corpus(made, every[0][1])}\n\n{table}\n\n"
+        f"{_corpus(made, every[0])}\n\n{table}\n\n"
         "In distribution: on held-out answers to prompts of the same making, greedy, simulated from the target's own\n"
-        "states. Prompts of another kind accept less: measure them with `speedbench run`.\n",
+        "states. Prompts of another kind accept less: measure them with `speedbench run`.\n\n"
+        "A folder with a `packed.json` holds its matrices in int8. speedbench reads it as it is; for another engine\n"
+        "write it out in bfloat16: `speedbench unpack FOLDER --out NEW_FOLDER`.\n",
         encoding="utf-8",
     )
 
@@ -43,9 +44,8 @@ def _corpus(made: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     )
 
 
-def _row(folder: Path, facts: Mapping[str, Any]) -> Sequence[str]:
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e6
+def _row(facts: Mapping[str, Any]) -> Sequence[str]:
     al = "-" if facts["val_al_d4"] is None else f"{facts['val_al_d4']:.2f}"
     accepted = ", ".join(f"{share:.2f}" for share in facts["val_accepted_at"]) or "-"
-    return (f"`{facts['drafter']}`", f"{size:.1f}", str(facts["steps"]), f"{facts['tokens_seen']:,}",
-            f"{facts['seconds']:.0f}", str(facts["seed"]), al, accepted)  # fmt: skip
+    return (f"`{facts['drafter']}`", f"{facts['trained_parameters']:,}", str(facts["steps"]),
+            f"{facts['tokens_seen']:,}", f"{facts['seconds']:.0f}", str(facts["seed"]), al, accepted)  # fmt: skip

@@ -1,0 +1,31 @@
+"""Where shipped content lies: tasks and runners inside the wheel, all of it beside the package in a checkout."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+
+def folder(kind: str) -> Traversable:
+    """The folder `tasks`, `runners` or `drafters`. The wheel has no `drafters`: there it names a folder that is not."""
+    package = files("speedbench")
+    shipped = package / "_content" / kind
+    return shipped if shipped.is_dir() else Path(str(package)).parent / kind
+
+
+def drafters() -> Path:
+    """Where the repository's trained drafters lie, a folder for each target; it may not be there."""
+    return Path(str(folder("drafters")))
+
+
+def located(path: Path) -> Path:
+    """A relative `drafters/…` that is not in the working directory, as the checkout has it; any other path as it is."""
+    if path.is_absolute() or path.parts[:1] != ("drafters",) or path.exists():
+        return path
+    return drafters().joinpath(*path.parts[1:])
