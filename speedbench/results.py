@@ -239,7 +239,7 @@ def _rounded(document: dict[str, Any]) -> dict[str, Any]:
     for key, value in document.items():
         if isinstance(value, float):
             document[key] = round(value, _DIGITS)
-        elif key == "steps":
+        elif key == "steps" and value is not None and not isinstance(value, int):
             document[key] = [_rounded(step) for step in value]
     return document
 

@@ -100,6 +100,8 @@ class Preflight:
     """Tokens of all answers of all cells, if none stops early."""
     drafters: Mapping[str, Mapping[str, Any]]
     """What each drafter said of itself, by label."""
+    plans: Mapping[str, Mapping[str, Any]]
+    """What an engine of its own would be told, by cell; empty where the engine is ours."""
     estimated_seconds: float | None
     """At the plain pace, as if drafting cost exactly what it saves and no answer stopped early; None: pace unknown."""
 
@@ -112,6 +114,7 @@ class Preflight:
             "most_output_tokens": self.most_tokens,
             "drafters": {label: dict(facts) for label, facts in self.drafters.items()},
             "estimated_seconds": self.estimated_seconds,
+            "plans": dict(self.plans),
         }
 
 
@@ -134,9 +137,10 @@ def preflight(sweep: Sweep, session: Session) -> Preflight:
     cells, turns = sweep.cells(), sum(len(request.turns) for request in sweep.requests)
     tokens = turns * sweep.sampling.max_tokens
     seconds = _seconds(sweep, session, fits, tokens)
+    told = {cell.key: session.plan(drafting, cell.draft_length, cell.concurrency) for cell, drafting in cells}
     return Preflight(
         fits=fits, cells=len(cells), turns=turns * len(cells), most_tokens=tokens * len(cells),
-        drafters=drafters, estimated_seconds=seconds,
+        drafters=drafters, plans={key: plan for key, plan in told.items() if plan}, estimated_seconds=seconds,
     )  # fmt: skip
 
 

@@ -159,16 +159,16 @@ def _step_problems(step: Step, d: int, last: bool) -> Iterator[str]:
 
 
 def _pass_problems(each: Pass, cell: Cell) -> Iterator[str]:
-    for name in ("at", "draft", "verify", "other"):
+    for name in ("at", "draft", "verify", "other", "whole"):
         seconds = getattr(each, name)
-        if not (math.isfinite(seconds) and seconds >= 0):
+        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
             yield f"{name} {seconds}; seconds are finite and not negative"
     if not 1 <= each.batch <= cell.concurrency:
         yield f"batch {each.batch}; concurrency {cell.concurrency} allows 1 to {cell.concurrency}"
     most = cell.draft_length * each.batch
     if not 0 <= each.proposed <= most:
         yield f"proposed {each.proposed}; D = {cell.draft_length} for {each.batch} sequences allows 0 to {most}"
-    if each.width < 1:
+    if each.width is not None and each.width < 1:
         yield f"width {each.width}; at least 1"
 
 

@@ -35,7 +35,9 @@ ALLOWED = {
     "yaml": {"catalog"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "prometheus_client": {"serving/prometheus"},
     "click": set(),
+    "aiohttp": {"serving"},
 }
 """Where a package may be imported, by room or by file; a package that is not here may be imported anywhere."""
 

@@ -69,6 +69,9 @@ class ScriptedSession:
     def keep_in(self, folder: Path) -> None:
         """Nothing is kept."""
 
+    def plan(self, drafting: Drafting, draft_length: int, concurrency: int) -> None:
+        """Nothing is told to anybody."""
+
     def __init__(self, script: Mapping[str, Any]) -> None:
         self._script = script
         self.context: int | None = script["context"]

@@ -223,4 +223,7 @@ def _print_plan(ahead: Preflight, config: Mapping[str, Any], path: Path, *, as_j
 
     shown = without_secrets(config)
     document = {"schema": SCHEMA, "run": path.resolve().name, "cells": [], "warnings": [], "recommendation": []}
-    typer.echo(dumps({**document, "preflight": ahead.document(), "config": shown} if as_json else shown, indent=2))
+    if as_json:
+        typer.echo(dumps({**document, "preflight": ahead.document(), "config": shown}, indent=2))
+    else:
+        typer.echo(dumps({**shown, "plans": without_secrets(ahead.plans)} if ahead.plans else shown, indent=2))

@@ -14,7 +14,7 @@ def _native(draft_length: int, settings: Settings) -> Settings:
 
 def _served(draft_length: int, settings: Settings) -> Settings:
     """A server is told nothing of speculation: never a schedule whose entry is 0."""
-    return resolve("none", settings, {"engine_options": {}})
+    return resolve("none", settings, {})
 
 
 def _attached(draft_length: int, settings: Settings) -> Settings:

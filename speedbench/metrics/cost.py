@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from speedbench.stats import UNAVAILABLE, block_shares, estimate, full_passes
 from speedbench.types import Measured, Measurement, Metric, Pass
 
-Seconds = Callable[[Pass], float]
+Seconds = Callable[[Pass], float | None]
 
 # In this family `n` counts the passes of the cell, not conversations: a pass belongs to no conversation.
 
@@ -31,12 +31,12 @@ def t_other(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]
 
 def t_pass(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds of a whole pass."""
-    return {"t_pass": _mean(measured, _whole)}
+    return {"t_pass": _mean(measured, lambda each: each.seconds)}
 
 
 def other_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Σ other / Σ (draft + verify + other)."""
-    rows = [(_other(each), _whole(each)) for each in full_passes(measured)]
+    rows = _known([(each.other, each.seconds) for each in full_passes(measured)])
     return {"other_share": estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))}
 
 
@@ -57,37 +57,46 @@ def verify_overhead(measured: Measured, baseline: Measured | None) -> Mapping[st
 
 def break_even_al(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """verify_overhead + draft_overhead: the acceptance length above which speculation pays."""
-    return {"break_even_al": _against(measured, baseline, lambda each: each.verify + each.draft)}
+    return {"break_even_al": _against(measured, baseline, lambda each: each.priced, _plain)}
 
 
-def _draft(each: Pass) -> float:
+def _draft(each: Pass) -> float | None:
     return each.draft
 
 
-def _verify(each: Pass) -> float:
+def _verify(each: Pass) -> float | None:
     return each.verify
 
 
-def _other(each: Pass) -> float:
+def _other(each: Pass) -> float | None:
     return each.other
 
 
-def _whole(each: Pass) -> float:
-    return each.draft + each.verify + each.other
+def _plain(each: Pass) -> float | None:
+    """Of a baseline's pass, what stands beside a drafter's `priced`."""
+    return each.verify if each.verify is not None else each.whole
+
+
+def _known(rows: Sequence[tuple[float | None, ...]]) -> list[tuple[float, ...]]:
+    """The rows, or none of them where one lacks a number."""
+    known = [tuple(value for value in row if value is not None) for row in rows]
+    return known if all(len(ours) == len(row) for ours, row in zip(known, rows, strict=True)) else []
 
 
 def _mean(measured: Measured, seconds: Seconds) -> Measurement:
-    """Σ seconds / passes at full batch; unavailable where the batch was never full."""
-    rows = [(seconds(each), 1.0) for each in full_passes(measured)]
+    """Σ seconds / passes at full batch; unavailable where the batch was never full, or the engine does not say."""
+    rows = _known([(seconds(each), 1.0) for each in full_passes(measured)])
     return estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))
 
 
-def _against(measured: Measured, baseline: Measured | None, seconds: Seconds) -> Measurement:
+def _against(
+    measured: Measured, baseline: Measured | None, seconds: Seconds, theirs_by: Seconds = _verify
+) -> Measurement:
     """Mean seconds of the cell / mean verify seconds of the baseline, each resampled by itself."""
     if baseline is None:
         return UNAVAILABLE
-    ours = [(seconds(each), 1.0, 0.0, 0.0) for each in full_passes(measured)]
-    theirs = [(0.0, 0.0, each.verify, 1.0) for each in full_passes(baseline)]
+    ours = _known([(seconds(each), 1.0, 0.0, 0.0) for each in full_passes(measured)])
+    theirs = _known([(0.0, 0.0, theirs_by(each), 1.0) for each in full_passes(baseline)])
     parts = [*block_shares("cell", ours), *block_shares("baseline", theirs)]
     return estimate(parts, lambda s: (s[0] / s[1]) / (s[2] / s[3]), origin="derived", n=len(ours))
 

@@ -87,8 +87,13 @@ def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
     if baseline is None:
         return UNAVAILABLE
     records = [record for record in answered(measured) if tallied(record)[1]]
-    ours = [(0.0, 0.0, each.draft + each.verify, 1.0, 0.0, 0.0) for each in full_passes(measured)]
-    theirs = [(0.0, 0.0, 0.0, 0.0, each.verify, 1.0) for each in full_passes(baseline)]
+    mine, plain = full_passes(measured), full_passes(baseline)
+    ours = [(0.0, 0.0, each.priced, 1.0, 0.0, 0.0) for each in mine if each.priced is not None]
+    split = all(each.verify is not None for each in (*mine, *plain))
+    base = [each.verify if split else each.seconds for each in plain]
+    theirs = [(0.0, 0.0, 0.0, 0.0, seconds, 1.0) for seconds in base if seconds is not None]
+    if len(ours) < len(mine) or len(theirs) < len(plain):
+        return UNAVAILABLE
     parts = [*shares(records, _accepted), *block_shares("passes", ours), *block_shares("baseline passes", theirs)]
     n = len({record.request for record in records})
     return estimate(parts, lambda s: (s[0] / s[1]) * (s[4] / s[5]) / (s[2] / s[3]), origin="derived", n=n)

@@ -37,7 +37,10 @@ def _decoded(record: Record) -> tuple[float, float]:
 
 
 def _by_passes(measured: Measured) -> Measurement:
-    rows = [(0.0, 0.0, each.draft + each.verify + each.other, each.batch) for each in full_passes(measured)]
+    passes = full_passes(measured)
+    rows = [(0.0, 0.0, each.seconds, each.batch) for each in passes if each.seconds is not None]
+    if len(rows) < len(passes):
+        return UNAVAILABLE
     records = answered(measured)
     steps = shares(records, lambda record: (*tallied(record), 0.0, 0.0))
     parts = [*steps, *block_shares("passes", rows)]

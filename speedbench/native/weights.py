@@ -63,6 +63,22 @@ def folder(model: str) -> Path:
     )
 
 
+def placed(model: str) -> str:
+    """Where an engine of its own finds a model: a packaged or local one as a plain folder, a hub id as it stands."""
+    local = model.startswith("package:") or located(Path(model).expanduser()).exists() or model.startswith("drafters/")
+    return str(folder(model)) if local else model
+
+
+def gguf(model: str) -> str:
+    """The GGUF file itself, for an engine that reads such. Raises `UserError` for anything else."""
+    path = _packaged(model.removeprefix("package:")) if model.startswith("package:") else Path(model).expanduser()
+    if path.suffix != ".gguf" or not path.is_file():
+        raise UserError(
+            f"'{model}' is no GGUF file here, which is what llama.cpp loads; convert it with its own scripts"
+        )
+    return str(path)
+
+
 def _refuse_unshipped(parts: tuple[str, ...]) -> None:
     """A trained drafter that is not there has two remedies of its own."""
     if parts[:1] == ("drafters",) and len(parts) == 3:

@@ -82,6 +82,9 @@ class Session(Protocol):
     def keep_in(self, folder: Path) -> None:
         """Where whatever belongs beside the result goes from now on, such as the logs of servers."""
 
+    def plan(self, drafting: Drafting, draft_length: int, concurrency: int) -> Mapping[str, Any] | None:
+        """What an engine of its own would be told, for --dry-run; None where there is none to tell."""
+
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> Engine:
         """Bring up one pair. Raises `Unsupported` or `UserError`."""
 

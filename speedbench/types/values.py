@@ -122,12 +122,27 @@ class Pass:
     at: float
     batch: int
     """Live sequences; the pass is at full batch when this equals the cell's concurrency."""
-    width: int
-    """Tokens verified per sequence, 1 + the longest proposal (or the static width)."""
+    width: int | None
+    """Tokens verified per sequence, 1 + the longest proposal (or the static width); None: not told."""
     proposed: int
-    draft: float
-    verify: float
-    other: float
+    draft: float | None
+    verify: float | None
+    other: float | None
+    """None in these three: the engine does not split its passes."""
+    whole: float | None = None
+    """All of it, where the split is not told."""
+
+    @property
+    def seconds(self) -> float | None:
+        """From the beginning of its drafting to its end."""
+        if self.draft is None or self.verify is None or self.other is None:
+            return self.whole
+        return self.draft + self.verify + self.other
+
+    @property
+    def priced(self) -> float | None:
+        """Drafting and verifying, as the formula has them; where they are not told, all of the pass."""
+        return self.whole if self.draft is None or self.verify is None else self.draft + self.verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The HTTP side: what engines are told, and what comes back from them."""

@@ -1,0 +1,1 @@
+"""One file an engine: what it is told, as a pure function of what is wanted."""
