@@ -175,6 +175,12 @@ def test_case_27_a_usage_of_null_is_no_usage() -> None:
     assert (found.usage, found.tokens, found.failure) == (None, None, None)
 
 
+def test_a_letter_whose_two_halves_came_apart_is_whole_and_half_a_letter_is_marked() -> None:
+    halves = [b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % half for half in (b"\\ud83d", b"\\ude00")]
+    assert measured((1.0, halves[0]), (2.0, halves[1] + DONE)).text == "\U0001f600"
+    assert measured((1.0, halves[0] + DONE)).text == "\ufffd"
+
+
 # ---- cases 28 and 29 ----
 
 

@@ -26,6 +26,11 @@ def test_case_19_extras_are_kept_where_a_body_that_was_not_streamed_has_them() -
     assert (found.token_ids, found.prompt_token_ids) == ((4, 5, 6), (1, 2, 3))
 
 
+def test_a_number_that_is_none_is_unknown() -> None:
+    found = measured((0.5, b'data: {"choices": [{"text": "a", "finish_reason": "stop"}], "timings": {"ms": NaN}}\n\n'))
+    assert (found.failure, found.payload["timings"]) == (None, {"ms": None})
+
+
 def test_completions_say_their_words_and_the_prompts_ids_elsewhere() -> None:
     found = measured((0.5, text_chunk("ab", choice={"prompt_token_ids": [1, 2], "token_ids": [3]})),
                      (0.6, text_chunk("c", finish="length", choice={"token_ids": [4]}) + DONE))  # fmt: skip

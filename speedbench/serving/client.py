@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from speedbench.errors import Missing, UserError
 from speedbench.serving import address
-from speedbench.serving.exchange import Account, Exchange, Failure, one_line, said
+from speedbench.serving.exchange import Account, Exchange, Failure
 from speedbench.serving.sse import Parser
+from speedbench.serving.words import one_line, said
 from speedbench.types import Sampling
 
 try:
@@ -139,8 +140,9 @@ class Client:
     async def _call(self, path: str, body: dict[str, Any]) -> Exchange:
         """One call; a second where the first may have been refused for the option that asks for the usage."""
         bare = {key: value for key, value in body.items() if key != _OPTION}
-        exchange, refusal = await self._once(path, body if self._asks_usage else bare)
-        if self._asks_usage and _OPTION in body and refusal is not None and _may_be_the_option(exchange, refusal):
+        asking = self._asks_usage and _OPTION in body  # many calls are under way, and any of them may turn it off
+        exchange, refusal = await self._once(path, body if asking else bare)
+        if asking and refusal is not None and _may_be_the_option(exchange, refusal):
             second, _ = await self._once(path, bare)
             if second.failure is None or second.failure.kind != "http":
                 if self._asks_usage:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from speedbench.serving.sse import DONE, Event
+from speedbench.serving.words import one_line, said, whole
 
 Kind = Literal["content", "reasoning", "tool"]
 
@@ -112,6 +113,8 @@ _PLAIN_ROOT = {"choices", "object", "created"}
 _PLAIN_CHOICE = {"index", "delta", "text", "message"}
 _JOINED = {"token_ids", "logprobs"}
 """Extras of a choice of which each chunk holds its own part."""
+_decode = json.JSONDecoder(parse_constant=lambda _: None).decode
+"""NaN and Infinity, which some servers write though JSON has none, are unknown."""
 _BROKEN_OFF = {"abort", "aborted", "cancelled", "error", "timeout"}
 """Finish reasons of answers that the server gave up on."""
 
@@ -146,8 +149,7 @@ class Account:
             self._done = at
             return
         try:
-            body = json.loads(event.data)
-            self._take(at, event.name, body)
+            self._take(at, event.name, _decode(event.data))
         except (ValueError, TypeError, AttributeError, KeyError, IndexError):
             self._failure = Failure(kind="malformed", message=f"cannot read the event {one_line(event.data, 120)!r}")
 
@@ -167,8 +169,8 @@ class Account:
         last = max([self._deltas[-1].at, *rises[-1:]]) if self._deltas else None
         return Exchange(
             sent=sent, first=first, last=last, ended=ended if self._done is None else self._done,
-            deltas=tuple(self._deltas), progress=progress, text="".join(self._texts["content"]),
-            reasoning="".join(self._texts["reasoning"]), usage=self._usage, finish=self._choice.get("finish_reason"),
+            deltas=tuple(self._deltas), progress=progress, text=whole(self._texts["content"]),
+            reasoning=whole(self._texts["reasoning"]), usage=self._usage, finish=self._choice.get("finish_reason"),
             failure=self._verdict(failure), payload=self._payload(),
         )  # fmt: skip
 
@@ -251,21 +253,6 @@ def account(
     for at, event in events:
         book.add(at, event)
     return book.close(sent, ended, failure)
-
-
-def said(body: Any) -> str:
-    """What an error's body says, as one line: `error.message`, `message`, `detail`, or the whole of it."""
-    if isinstance(body, Mapping):
-        for key in ("error", "message", "detail"):
-            if body.get(key):
-                return said(body[key])
-    return one_line(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False))
-
-
-def one_line(text: str, longest: int = 300) -> str:
-    """The text on one line, cut where it is longer than `longest` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def _keep(into: dict[str, Any], key: str, value: Any) -> None:
