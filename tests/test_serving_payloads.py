@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from speedbench.serving.acceptance import acceptance
 from speedbench.serving.payloads import not_found, told
 from speedbench.serving.payloads.told import Told
 
@@ -36,6 +37,18 @@ def read(made: Any) -> Told:
 
 
 # ---- vLLM ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_vllm_really_sent_is_read_step_by_step_and_adds_up() -> None:
+    recorded = json.loads((ENGINES / "vllm-0.32-ngram.json").read_text(encoding="utf-8"))
+    for sent in recorded:
+        found, stats = read(sent), sent["metrics"]["speculative_decoding"]
+        assert (found.source, found.faults) == ("vllm per step", ())
+        assert found.steps == tuple(zip(stats["per_step_drafted"], stats["per_step_accepted"], strict=True))
+        assert len(found.ids or ()) == sent["usage"]["completion_tokens"]
+        assert len(found.prompt_ids or ()) == sent["usage"]["prompt_tokens"]
+        made = acceptance(found, tokens=len(found.ids or ()), draft_length=3, finish="length")
+        assert sum(step.committed for step in made.steps) + 1 == sent["usage"]["completion_tokens"]
 
 
 def test_vllm_detailed_tells_every_drafted_step_in_order() -> None:

