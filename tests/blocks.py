@@ -170,11 +170,16 @@ def first_slot(head: Head) -> int:
 
 
 @torch.inference_mode()
-def serial(head: Head, states: Tensor, logits: Tensor, anchor: int) -> tuple[list[int], list[float]]:
-    """Greedy picks of one row in the target's ids and the confidence of each, slot by slot."""
+def serial(
+    head: Head, states: Tensor, logits: Tensor, anchor: int, dropped: Tensor | None = None
+) -> tuple[list[int], list[float]]:
+    """Greedy picks of one row in the target's ids and the confidence of each, slot by slot. `dropped` is the state of
+    a slot 0 that predicts nothing: an rnn's own state has passed it."""
     spec, t, before = head.spec, head.tensors, anchor
     tokens, sure = [], []
     state = torch.zeros(spec.markov_rank, dtype=torch.float64)
+    if dropped is not None and spec.markov == "rnn":
+        state, _ = _rnn(head, state, t["markov_w1.weight"][anchor], dropped)
     for h, scores in zip(states, logits, strict=True):
         if spec.markov != "none":
             e = t["markov_w1.weight"][before]
@@ -184,16 +189,21 @@ def serial(head: Head, states: Tensor, logits: Tensor, anchor: int) -> tuple[lis
         if spec.markov == "gated":
             e = torch.sigmoid(t["gate_proj.weight"] @ torch.cat([h, e]) + t["gate_proj.bias"]) * e
         if spec.markov == "rnn":
-            joint = t["joint_proj.weight"] @ torch.cat([state, e, h]) + t["joint_proj.bias"]
-            keep = torch.sigmoid(joint[: spec.markov_rank])
-            state = keep * state + (1 - keep) * torch.tanh(joint[spec.markov_rank : 2 * spec.markov_rank])
-            e = torch.tanh(joint[2 * spec.markov_rank :])
+            state, e = _rnn(head, state, e, h)
         if spec.markov != "none":
             scores = scores + t["markov_w2.weight"] @ e
         best = int(scores.argmax())
         before = best + int(t["d2t"][best]) if "d2t" in t else best
         tokens.append(before)
     return tokens, sure
+
+
+def _rnn(head: Head, state: Tensor, e: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """The next state, and what W2 reads."""
+    rank = head.spec.markov_rank
+    joint = head.tensors["joint_proj.weight"] @ torch.cat([state, e, h]) + head.tensors["joint_proj.bias"]
+    keep = torch.sigmoid(joint[:rank])
+    return keep * state + (1 - keep) * torch.tanh(joint[rank : 2 * rank]), torch.tanh(joint[2 * rank :])
 
 
 class Watched:
@@ -234,7 +244,8 @@ class Watched:
         states, logits = block(made(), self.head, ids, self._inner._back.width)
         assert torch.allclose(self.filled.logits[b], logits[used], atol=1e-5, rtol=0)
         assert torch.allclose(self.filled.states[b], states[used], atol=1e-5, rtol=0)
-        tokens, _ = serial(self.head, states[used], logits[used], ids[-1])
+        dropped = states[0] if first_slot(self.head) else None
+        tokens, _ = serial(self.head, states[used], logits[used], ids[-1], dropped)
         assert draft.tokens[b].tolist() == tokens
 
 

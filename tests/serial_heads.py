@@ -107,10 +107,11 @@ class Scratch:
     def _read(self, states: list[Tensor]) -> Tensor:
         if self.of.mechanism == "mtp":
             return states[0]
-        if self.of.fc_norm:
-            states = [self._norm(x, self.t[f"fc_norm.{k}.weight"]) for k, x in enumerate(states)]
         side = torch.cat(states, 1)
         side = self._norm(side, self.t["input_norm.weight"]) if self.of.norm_before_fc else side
+        if self.of.fc_norm:
+            parts = side.chunk(len(states), 1)
+            side = torch.cat([self._norm(x, self.t[f"fc_norm.{k}.weight"]) for k, x in enumerate(parts)], 1)
         return side @ self.t["fc.weight"].T
 
     def _layers(self, tokens: Tensor, g: Tensor) -> Tensor:

@@ -494,6 +494,41 @@ def test_what_is_written_is_read_back(load: Any, tmp_path: Path, what: str) -> N
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
 
 
+def test_a_head_without_a_limit_of_its_own_is_written_with_its_targets(load: Any, tmp_path: Path) -> None:
+    """speculators leaves out what its layers' type has by default, so a number left out would be read as Llama's 2048;
+    the other dialects leave it out and read None again."""
+    head = load(heads.mtp("qwen3-next").set("max_position_embeddings", None))
+    assert head.spec.context is None
+    with pytest.raises(UserError, match="mtp head with no longest sequence cannot be written for speculators"):
+        publish.publish(head, tmp_path / "out", "t")
+    publish.publish(head, tmp_path / "out", "t", context=512)
+    assert checkpoint.load(str(tmp_path / "out"), heads.target()).spec.context == 512
+    publish.publish(load(heads.mtp("qwen3-next")), tmp_path / "own", "t", context=99)
+    assert checkpoint.load(str(tmp_path / "own"), heads.target()).spec.context == 512
+    eagle = load(heads.eagle3("eagle"))
+    for context, read in ((None, None), (512, 512)):
+        publish.publish(eagle, tmp_path / "eagle", "t", context=context)
+        assert checkpoint.load(str(tmp_path / "eagle"), heads.target()).spec.context == read
+
+
+@pytest.mark.parametrize("scaling", [
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
+    {"rope_type": "linear", "factor": 4.0},
+    {"rope_type": "dynamic", "factor": 4.0},
+])  # fmt: skip
+@pytest.mark.parametrize("what", ["eagle3", "mtp", "dflash"])
+def test_a_rotary_scaling_is_written_and_read_back(
+    load: Any, tmp_path: Path, what: str, scaling: dict[str, Any]
+) -> None:
+    where = "transformer_layer_config" if what != "mtp" else ""
+    made = WRITTEN[what][0].set(f"{where}.rope_scaling".lstrip("."), scaling)
+    head = load(made)
+    assert head.spec.rope["rope_type"] == scaling["rope_type"]
+    publish.publish(head, tmp_path / "out", "t")
+    again = checkpoint.load(str(tmp_path / "out"), heads.target(), mechanism=what)
+    assert again.spec.rope == head.spec.rope
+
+
 def test_mimos_fusion_is_written_the_other_way_round(load: Any, tmp_path: Path) -> None:
     head = load(heads.mtp("mimo"))
     with pytest.raises(UserError, match="zeroed first embedding"):

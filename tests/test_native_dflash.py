@@ -303,7 +303,7 @@ def test_d_beyond_the_block_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         asked.append((where, more))
         return head_of(taps=(1, 0))
 
-    monkeypatch.setattr("speedbench.native.dflash.load", load)
+    monkeypatch.setattr("speedbench.native.checkpoint.load", load)
     runner = Runner(name="t", title="t", backend="native", model=str(home), engine={"device": "cpu"})
     with BACKEND.open(runner) as session:
 

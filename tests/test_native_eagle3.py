@@ -241,20 +241,19 @@ def test_what_the_head_is_is_told() -> None:
     }
 
 
-def test_it_is_built_from_the_checkpoint_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_built_from_the_checkpoint_named() -> None:
     asked: list[Any] = []
 
-    def load(where: str, model: Any, **more: Any) -> Head:
-        asked.append((where, more))
+    def head(where: str, mechanism: str, allow_bin: bool) -> Head:
+        asked.append((where, mechanism, allow_bin))
         return heads.random(heads.spec("eagle3"))
 
-    monkeypatch.setattr(eagle3, "load", load)
     settings = dict(DRAFTER.backends["native"](4, {"checkpoint": "drafters/x/eagle3"}))
     assert settings.pop("module") == eagle3.__name__
-    near: Any = Near(target(), None, None, None)  # type: ignore[arg-type]
+    near: Any = Near(target(), None, None, None, head)  # type: ignore[arg-type]
     built = eagle3.build(tiny.plan(4), near, **settings)
     assert built.taps == (0, 1, 2)
-    assert asked == [("drafters/x/eagle3", {"mechanism": "eagle3", "allow_bin": False})]
+    assert asked == [("drafters/x/eagle3", "eagle3", False)]
 
 
 def test_without_a_checkpoint_it_says_how_to_name_one() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import foretold
@@ -16,13 +17,14 @@ import test_native_verify as verified
 import tiny
 import torch
 
+from speedbench.backends.native import BACKEND
 from speedbench.drafters.mtp import DRAFTER
 from speedbench.errors import UserError
-from speedbench.native import mtp
+from speedbench.native import checkpoint, mtp, publish
 from speedbench.native.head import Head
 from speedbench.native.proposer import Near
 from speedbench.native.serial import Serial
-from speedbench.types import Sampling
+from speedbench.types import Drafting, Load, Runner, Sampling
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -165,21 +167,55 @@ def test_only_what_the_head_adds_is_counted() -> None:
     assert (facts["parameters"], facts["bytes"], facts["draft_vocab"]) == (parameters, 8 * parameters, 64)
 
 
-def test_it_is_built_from_the_checkpoint_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_built_from_the_checkpoint_named() -> None:
     asked: list[Any] = []
 
-    def load(where: str, model: Any, **more: Any) -> Head:
-        asked.append((where, more))
+    def head(where: str, mechanism: str, allow_bin: bool) -> Head:
+        asked.append((where, mechanism, allow_bin))
         return heads.random(heads.spec("mtp"))
 
-    monkeypatch.setattr(mtp, "load", load)
     settings = dict(DRAFTER.backends["native"](4, {"checkpoint": "x", "allow_bin": True}))
     assert settings.pop("module") == mtp.__name__
-    near: Any = Near(target(), None, None, None)  # type: ignore[arg-type]
+    near: Any = Near(target(), None, None, None, head)  # type: ignore[arg-type]
     assert mtp.build(tiny.plan(4), near, **settings).taps == (2,)
-    assert asked == [("x", {"mechanism": "mtp", "allow_bin": True})]
+    assert asked == [("x", "mtp", True)]
 
 
 def test_without_a_checkpoint_it_says_how_to_name_one() -> None:
     with pytest.raises(UserError, match=r"--set mtp.checkpoint=FOLDER"):
         DRAFTER.backends["native"](4, {})
+
+
+# ---- through the backend -------------------------------------------------------------------------------------------
+
+
+def test_a_session_loads_a_head_once_for_all_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two draft lengths at two batch sizes: one checkpoint read."""
+    home = tiny.folder(tmp_path / "target", tiny.model(dtype=torch.float32), tiny.tokenizer(size=64))
+    publish.publish(heads.random(heads.spec("mtp", context=512)), tmp_path / "head", "t")
+    read, asked = checkpoint.load, list[str]()
+    monkeypatch.setattr(
+        checkpoint, "load", lambda where, *args, **more: asked.append(where) or read(where, *args, **more)
+    )
+    with BACKEND.open(
+        Runner(name="t", title="t", backend="native", model=str(home), engine={"device": "cpu"})
+    ) as session:
+        drafting = Drafting(label="mtp", drafter="mtp", settings={"checkpoint": str(tmp_path / "head")})
+        for d in (2, 4):
+            for concurrency in (1, 3):
+                load = Load(sampling=Sampling(max_tokens=8), longest=64, widest=4)
+                assert session.engine(drafting, d, concurrency, load).facts["parameters"] > 0
+    assert asked == [str(tmp_path / "head")]
+
+
+def test_a_target_whose_states_cannot_be_read_is_refused_before_the_run(tmp_path: Path) -> None:
+    home = tiny.folder(tmp_path / "target", tiny.model("gpt_neox", dtype=torch.float32), tiny.tokenizer(size=64))
+    publish.publish(heads.random(heads.spec("mtp", context=512)), tmp_path / "head", "t")
+    drafting = Drafting(label="mtp", drafter="mtp", settings={"checkpoint": str(tmp_path / "head")})
+    load = Load(sampling=Sampling(max_tokens=8), longest=64, widest=4)
+    with BACKEND.open(
+        Runner(name="t", title="t", backend="native", model=str(home), engine={"device": "cpu"})
+    ) as session:
+        session.target.model.gpt_neox.layers = torch.nn.Sequential(*session.target.model.gpt_neox.layers)
+        with pytest.raises(UserError, match="GPTNeoXForCausalLM has no list of 2 layers"):
+            session.engine(drafting, 4, 1, load)

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
-from speedbench.native.checkpoint import load
 from speedbench.native.head import Head, Layer, Rotary, rms_norm
 from speedbench.native.packed import linear
 from speedbench.native.proposer import Draft, Near, Plan, Row, uniforms
@@ -64,6 +63,8 @@ class Filled:
     """[B, ≥ D] in [0, 1); None: pick the best."""
     sampling: Sampling
     vocabulary: Vocabulary
+    dropped: Tensor | None = None
+    """[B, H] after the last norm: the anchor's own slot, where it predicts nothing; None where it does."""
 
 
 class Pick(Protocol):
@@ -224,10 +225,12 @@ class DFlash:
         anchors = torch.tensor([0 if row is None else row.ids[-1] for row in batch], device=device)
         # A row that no longer fits never will again: its block may lie anywhere. One that sits out keeps its context.
         start = [self._held[row.index] if row and fit else 0 for row, fit in zip(batch, fits, strict=True)]
-        states = self._back.fill(self._slots(batch), anchors, start)[:, self._first : self._first + longest]
+        whole = self._back.fill(self._slots(batch), anchors, start)
+        states = whole[:, self._first : self._first + longest]
         filled = Filled(
             states=states, logits=self._back.logits(states), anchors=anchors, counts=counts,
             luck=self._luck(batch, counts), sampling=self.plan.sampling, vocabulary=self._words,
+            dropped=whole[:, 0] if self._first else None,
         )  # fmt: skip
         return self._pick(filled)
 
@@ -288,5 +291,5 @@ def _facts(head: Head, back: Backbone) -> dict[str, Any]:
 
 
 def build(plan: Plan, near: Near, *, checkpoint: str, allow_bin: bool = False, block: str = "trained") -> DFlash:
-    head = load(checkpoint, near.target, mechanism="dflash", allow_bin=allow_bin)
+    head = near.head(checkpoint, "dflash", allow_bin)
     return DFlash(head, plan, near.target, block=block)

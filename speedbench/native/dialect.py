@@ -229,7 +229,18 @@ def head(
     offsets, told = vocabulary_map(source.name, d2t, t2d, spec.vocab, target.vocab)
     if offsets is not None:
         tensors["d2t"] = offsets
-    return Head(spec, tensors, (*warnings, *told))
+    return Head(spec, tensors, (*warnings, *told), _made_for(source))
+
+
+OWN_KEY = "speedbench"
+"""Of a config: what only this program reads. Other readers keep keys that they do not know."""
+
+
+def _made_for(source: Source) -> str | None:
+    """What publish.py's stamp wrote, if it did."""
+    own = source.config.get(OWN_KEY)
+    found = own.get("target_fingerprint") if isinstance(own, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _checked(source: Source, own: str, shape: tuple[int, ...], spec: HeadSpec) -> Tensor:

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
-from speedbench.native.checkpoint import load
 from speedbench.native.dflash import DFlash, Filled
 from speedbench.native.head import Head
 from speedbench.native.packed import Linear, linear
@@ -56,7 +55,7 @@ class Markov:
         before, words = filled.anchors, filled.vocabulary
         wanted = torch.tensor(filled.counts, device=before.device)
         kept, going = torch.zeros_like(wanted), torch.ones_like(wanted, dtype=torch.bool)
-        tokens, tables, state = [], [], None
+        tokens, tables, state = [], [], self._begun(filled)
         for k in range(filled.logits.shape[1]):
             h, e = filled.states[:, k], self._embed(before)
             if self._threshold:
@@ -78,6 +77,13 @@ class Markov:
         if not tokens:
             return Draft(torch.zeros(len(counts), 0, dtype=torch.int64, device=before.device), counts)
         return Draft(torch.stack(tokens, 1), counts, torch.stack(tables, 1) if tables else None)
+
+    def _begun(self, filled: Filled) -> Tensor | None:
+        """An rnn's state before the first slot that predicts: it runs from slot 0 in training, with the anchor before
+        it, also where that slot predicts nothing (vllm-project/speculators 0.9.0 `models/dspark/core.py`)."""
+        if filled.dropped is None or self._spec.markov != "rnn":
+            return None
+        return self.bias(filled.dropped, self._embed(filled.anchors), None)[1]
 
     def bias(self, h: Tensor, e: Tensor | None, state: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """What the logits of a slot gain, [B, draft vocabulary], and the rnn's next state. h [B, H] is the slot's
@@ -123,7 +129,7 @@ def build(
     block: str = "trained",
     confidence_threshold: float = 0.0,
 ) -> DFlash:
-    head = load(checkpoint, near.target, mechanism="dspark", allow_bin=allow_bin)
+    head = near.head(checkpoint, "dspark", allow_bin)
     return of(head, plan, near.target, block=block, threshold=confidence_threshold)
 
 

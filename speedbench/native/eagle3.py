@@ -12,7 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speedbench.native.checkpoint import load
 from speedbench.native.head import Head, rms_norm
 from speedbench.native.packed import linear
 from speedbench.native.proposer import Near, Plan
@@ -35,12 +34,13 @@ class Eagle3:
         self._embedding_norm, self._state_norm = get("layers.0.input_layernorm"), get("hidden_norm")
 
     def read(self, features: Tensor) -> Tensor:
+        """The norm of all taps comes first where a head has both (vLLM `llama_eagle3.py` combine_hidden_states)."""
+        if self._all_norm is not None:
+            features = rms_norm(features, self._all_norm, self._spec)
         if self._tap_norms is not None:
             each = features.chunk(len(self._tap_norms), -1)
             pairs = zip(each, self._tap_norms, strict=True)
             features = torch.cat([rms_norm(state, norm, self._spec) for state, norm in pairs], -1)
-        if self._all_norm is not None:
-            features = rms_norm(features, self._all_norm, self._spec)
         return self._fc(features.flatten(0, 1)).view(*features.shape[:2], -1)
 
     def enter(self, embedded: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,5 +51,5 @@ class Eagle3:
 
 def build(plan: Plan, near: Near, *, checkpoint: str, allow_bin: bool = False) -> Serial:
     target = near.target
-    head = load(checkpoint, target, mechanism="eagle3", allow_bin=allow_bin)
+    head = near.head(checkpoint, "eagle3", allow_bin)
     return Serial(head, Eagle3(head, target.dtype, target.device), target, plan)

@@ -91,6 +91,8 @@ class Head:
     spec: HeadSpec
     tensors: Mapping[str, Tensor]
     warnings: tuple[str, ...] = ()
+    made_for: str | None = None
+    """The fingerprint of the target it was trained for; None where nobody said."""
 
     @property
     def parameters(self) -> int:
@@ -102,21 +104,54 @@ def rms_norm(x: Tensor, weight: Tensor, spec: HeadSpec) -> Tensor:
     return F.rms_norm(x, weight.shape, scale.to(x.dtype), spec.eps)
 
 
+def turning(spec: HeadSpec) -> tuple[Tensor, float]:
+    """Inverse frequencies [head_dim / 2] float32, and the factor that cos and sin carry (1 but for YaRN): transformers'
+    own rules. Raises for a type whose frequencies change with the length of the row."""
+    from types import SimpleNamespace
+
+    from speedbench.native.lean import inverse_frequencies
+
+    kind = spec.rope.get("rope_type", "default")
+    if kind == "default" or (kind == "dynamic" and spec.context is not None):
+        # Dynamic NTK changes nothing up to max_position_embeddings, and a head does not draft beyond them.
+        config: Any = SimpleNamespace(rope_parameters={"rope_theta": spec.rope["rope_theta"]})
+        return inverse_frequencies(config, spec.head_dim), 1.0
+    if kind not in ("linear", "llama3", "yarn"):
+        known = "default, linear, llama3, yarn, and dynamic with its max_position_embeddings"
+        raise UserError(f"the drafter's rope type '{kind}' is not supported; {known} are")
+    return _stretched(spec, kind)
+
+
+def _stretched(spec: HeadSpec, kind: str) -> tuple[Tensor, float]:
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaling = {key: value for key, value in spec.rope.items() if key != "rope_theta"}
+    given: dict[str, Any] = {
+        "hidden_size": spec.hidden, "num_attention_heads": spec.heads, "head_dim": spec.head_dim,
+        "rope_theta": spec.rope["rope_theta"], "rope_scaling": scaling,
+    }  # fmt: skip
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    if factor and original:  # then nothing is read off the longest sequence; one that fits them spares a log line
+        given["max_position_embeddings"] = int(factor * original)
+    elif spec.context is not None:
+        given["max_position_embeddings"] = spec.context
+    try:
+        frequencies, length = ROPE_INIT_FUNCTIONS[kind](LlamaConfig(**given), torch.device("cpu"))
+    except KeyError as error:
+        raise UserError(f"the drafter's rope type '{kind}' lacks settings: {error.args[0]}") from None
+    return frequencies, float(length)
+
+
 class Rotary:
     """The draft's own rotary embedding, from its own base and scaling."""
 
     def __init__(self, spec: HeadSpec, length: int, dtype: torch.dtype, device: torch.device) -> None:
-        from types import SimpleNamespace
-
-        from speedbench.native.lean import inverse_frequencies
-
-        kind = spec.rope.get("rope_type", "default")
-        if kind not in ("default", "linear", "llama3"):
-            raise UserError(f"the drafter's rope type '{kind}' is not supported; default, linear and llama3 are")
-        config = SimpleNamespace(rope_parameters=dict(spec.rope))
-        angles = torch.outer(torch.arange(length).float(), inverse_frequencies(config, spec.head_dim))
-        self._cos = torch.cat([angles.cos()] * 2, -1).to(dtype).to(device)
-        self._sin = torch.cat([-angles.sin(), angles.sin()], -1).to(dtype).to(device)
+        frequencies, factor = turning(spec)
+        angles = torch.outer(torch.arange(length).float(), frequencies)
+        cos, sin = angles.cos() * factor, angles.sin() * factor
+        self._cos = torch.cat([cos, cos], -1).to(dtype).to(device)
+        self._sin = torch.cat([-sin, sin], -1).to(dtype).to(device)
 
     def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
         """x [B, W, heads, head_dim] turned by positions [B, W]."""

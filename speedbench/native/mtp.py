@@ -13,7 +13,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speedbench.native.checkpoint import load
 from speedbench.native.head import Head, rms_norm
 from speedbench.native.packed import linear
 from speedbench.native.proposer import Near, Plan
@@ -45,5 +44,5 @@ class Mtp:
 
 def build(plan: Plan, near: Near, *, checkpoint: str, allow_bin: bool = False) -> Serial:
     target = near.target
-    head = load(checkpoint, target, mechanism="mtp", allow_bin=allow_bin)
+    head = near.head(checkpoint, "mtp", allow_bin)
     return Serial(head, Mtp(head, target.dtype, target.device), target, plan)

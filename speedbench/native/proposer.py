@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from speedbench.native.chat import Chat
+from speedbench.native.head import Head, Mechanism
 from speedbench.native.slots import Slots
 from speedbench.native.target import Target
 from speedbench.types import Sampling
@@ -72,6 +73,8 @@ class Near:
     """(model, dtype or None for the target's, form) → the model and its chat, loaded once a session."""
     slots: Callable[[Target, Plan], Slots]
     """Slots for a model in the plan's shape, shared by the cells of a session, of which one runs at a time."""
+    head: Callable[[str, Mechanism, bool], Head]
+    """(checkpoint, mechanism, whether pickled weights may be read) → the head, loaded once a session."""
 
 
 class Proposer(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from speedbench.errors import UserError
+from speedbench.native.dialect import OWN_KEY
+from speedbench.native.fingerprint import fingerprint, text_config
 from speedbench.native.head import Head, HeadSpec
 
 
-def publish(head: Head, folder: Path, target_name: str) -> None:
-    """Write `config.json` and `model.safetensors` for a head of the target called `target_name`."""
+def publish(head: Head, folder: Path, target_name: str, *, context: int | None = None) -> None:
+    """Write `config.json` and `model.safetensors` for a head of the target called `target_name`.
+
+    `context`: the target's longest sequence, for a head that has no limit of its own. speculators' MTP has to say one:
+    there a number left out means the default of its layers' type.
+    """
+    if head.spec.context is None and context is not None:
+        head = replace(head, spec=replace(head.spec, context=context))
     writers = {"eagle3": _eagle3, "mtp": _mtp, "dflash": _block, "dspark": _block}
     config, tensors = writers[head.spec.mechanism](head, target_name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,6 +40,21 @@ def publish(head: Head, folder: Path, target_name: str) -> None:
         {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, scratch, metadata={"format": "pt"}
     )
     os.replace(scratch, folder / "model.safetensors")
+    _write(folder, config)
+
+
+def stamp(folder: Path, target: Path) -> None:
+    """Note in a published head's config what it was trained for, the model in the folder `target`: its weights, so that
+    a run with others says so, and for a block head its layers, which z-lab's own reader asks for."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    told: dict[str, Any] = {OWN_KEY: {"target_fingerprint": fingerprint(target)}}
+    layers = text_config(target).get("num_hidden_layers")
+    if "dflash_config" in config and layers is not None:
+        told["num_target_layers"] = layers
+    _write(folder, {**config, **told})
+
+
+def _write(folder: Path, config: Mapping[str, Any]) -> None:
     text = folder / "config.json.tmp"
     text.write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(text, folder / "config.json")
@@ -112,6 +136,7 @@ def _mtp(head: Head, target_name: str) -> tuple[dict[str, Any], Mapping[str, Ten
         zero_centred_norms=spec.zero_centred,
         a_zeroed_first_embedding=spec.zero_first_embedding,
         its_output_recycled_before_the_norm=not spec.recycle_normed,
+        no_longest_sequence=spec.context is None,
     )
     parts = {"fc.": "input_proj.", "enorm.": "token_layernorm.", "hnorm.": "hidden_layernorm."}
     parts |= {"norm.": "final_layernorm.", "layers.0.": ""}

@@ -8,13 +8,17 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 from transformers.cache_utils import Cache
 
 from speedbench.errors import UserError
+from speedbench.native.anatomy import Anatomy, anatomy, first
 from speedbench.native.slots import Slots, Window
 
 PREFILL_CHUNK = 512
@@ -119,15 +123,18 @@ class TransformersTarget:
         self._cache_name = "cache" if "cache" in names else "past_key_values"
         self._shapes = self._kv_shapes()
 
+    @cached_property
+    def anatomy(self) -> Anatomy:
+        """Found when a drafter first asks. Raises for a model whose states cannot be told."""
+        return anatomy(self.model)
+
     @torch.inference_mode()
     def embed(self, ids: Tensor) -> Tensor:
-        rows: Tensor = self.model.get_input_embeddings()(ids)
-        return rows
+        return F.embedding(ids, self.model.get_input_embeddings().weight)
 
     @torch.inference_mode()
     def head(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model.get_output_embeddings()(x)
-        return logits
+        return self.anatomy.scaled(self.model.get_output_embeddings()(x))
 
     def _kv_shapes(self) -> list[tuple[Tensor, Tensor]]:
         """The shape of each layer's key and value, read off one real token: MLA and odd head widths come out right."""
@@ -176,20 +183,19 @@ class TransformersTarget:
     def _tapped(self, taps: Sequence[int]) -> Iterator[dict[int, Tensor]]:
         """Hooks for the duration of one forward; only the tapped states are kept."""
         features: dict[int, Tensor] = {}
-        base = self.model.base_model
 
-        def keep(tap: int) -> Any:
-            def hook(module: nn.Module, args: Any, output: Any) -> None:
-                features[tap] = output[0] if isinstance(output, tuple) else output
+        def hooked(tap: int) -> RemovableHandle:
+            if tap == self.layers:
+                return self.anatomy.last.register_forward_hook(lambda module, args, out: keep(tap, out))
+            layer = self.anatomy.layers[tap]
+            return layer.register_forward_pre_hook(
+                lambda module, args, more: keep(tap, first(args, more)), with_kwargs=True
+            )
 
-            return hook
+        def keep(tap: int, state: Tensor) -> None:
+            features[tap] = state
 
-        def module_of(tap: int) -> Any:
-            if tap == 0:
-                return self.model.get_input_embeddings()
-            return base.norm if tap == self.layers else base.layers[tap - 1]
-
-        handles = [module_of(tap).register_forward_hook(keep(tap)) for tap in taps]
+        handles = [hooked(tap) for tap in taps]
         try:
             yield features
         finally:

@@ -16,6 +16,7 @@ import torch
 from speedbench.errors import UserError
 from speedbench.native import shipped, weights
 from speedbench.native.chat import Chat
+from speedbench.native.publish import stamp
 from speedbench.native.training.block import dflash
 from speedbench.native.training.corpus import Making, make, three_taps
 from speedbench.native.training.eagle3 import eagle3
@@ -131,6 +132,8 @@ def _fitted(course: Course, name: str, learner: Learner, corpus: Corpus, say: Sa
     fit = Fit(learner, corpus, recipe, work, told)
     judged = fit.run(resume=course.resume)
     _published(course, learner, out, work / "plain")
+    if name != "external":
+        stamp(out, weights.folder(course.model))
     facts = {
         "drafter": name, "seed": course.seed, "steps": fit.step, "tokens_seen": fit.tokens,
         "seconds": round(fit.seconds, 1), "corpus_tokens": corpus.tokens, "sequences": len(corpus.train),
