@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Kind = Literal["tasks", "runners"]
 Schema = TypeVar("Schema", bound=BaseModel)
 
+FILES = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+"""Files of prompts that are tasks as they are, with the source that reads them."""
+
 
 class TaskFile(BaseModel):
     """What a task's YAML may say; its name is the file's."""
@@ -36,6 +39,8 @@ class TaskFile(BaseModel):
     where: dict[str, Any]
     max_tokens: int = Field(default=64, ge=1)
     system: str | None = None
+    columns: list[str] = []
+    representative: bool = True
 
 
 class RunnerFile(BaseModel):
@@ -48,6 +53,7 @@ class RunnerFile(BaseModel):
     model: str = Field(min_length=1)
     engine: dict[str, Any] = {}
     drafters: dict[str, dict[str, Any]] = {}
+    tokenizer: str = ""
 
 
 # ---- where definitions live -----------------------------------------------------------------------------------------
@@ -62,20 +68,25 @@ def names(kind: Kind) -> tuple[str, ...]:
 
 def read(where: str, file: str) -> str:
     """The text of a file that a definition in the folder `where` refers to; shipped folders may lie inside a zip."""
+    return _text(located(where, file), file)
+
+
+def located(where: str, file: str) -> Traversable:
+    """The same file, unread."""
     shipped = folder("tasks")
     base: Traversable = shipped if where == str(shipped) else Path(where)
-    return _text(base / file, file)
+    return base / file
 
 
 # ---- definitions ----------------------------------------------------------------------------------------------------
 
 
 def task(name: str) -> Task:
-    """A shipped task by name, or the one in a .yaml; a .jsonl of prompts makes a task on the fly."""
-    if name.endswith(".jsonl"):
+    """A shipped task by name, or the one in a .yaml; a file of prompts makes a task on the fly."""
+    if Path(name).suffix in FILES:
         return _task_of_rows(Path(name))
     stem, base, spec = _definition("tasks", name, TaskFile)
-    return Task(name=stem, folder=base, **spec.model_dump())
+    return Task(name=stem, folder=base, **{**spec.model_dump(), "columns": tuple(spec.columns)})
 
 
 def runner(name: str) -> Runner:
@@ -105,7 +116,7 @@ def _task_of_rows(path: Path) -> Task:
         title=f"the prompts of {path.name}",
         version=1,
         licence="unknown",
-        source="jsonl",
+        source=FILES[path.suffix],
         where={"file": path.name},
         folder=str(path.parent),
     )
@@ -117,11 +128,16 @@ def _definition(kind: Kind, name: str, schema: type[Schema]) -> tuple[str, str, 
         path = Path(name)
         return path.stem, str(path.parent), _validated(_text(path, name), name, schema)
     if name not in names(kind):
-        endings = ".yaml, .yml or .jsonl" if kind == "tasks" else ".yaml or .yml"
+        endings = f".yaml, .yml, {_either(FILES)}" if kind == "tasks" else ".yaml or .yml"
         beside = f"; or a path ending in {endings}" if "/" in name or Path(name).suffix else ""
         raise UnknownName(kind.removesuffix("s"), name, names(kind), beside)
     base = folder(kind)
     return name, str(base), _validated(_text(base / f"{name}.yaml", name), f"{kind}/{name}.yaml", schema)
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}"
 
 
 def _text(file: Traversable, shown: str) -> str:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,6 +38,15 @@ def dumps(document: Any, *, indent: int | None = None) -> str:
     return json.dumps(
         document, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators, default=_scalar
     )
+
+
+def finite(tree: Any) -> Any:
+    """The same values, but None for NaN and infinity, which others write into what they call JSON."""
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    if isinstance(tree, Mapping):
+        return {key: finite(inner) for key, inner in tree.items()}
+    return [finite(each) for each in tree] if isinstance(tree, (list, tuple)) else tree
 
 
 def loads(text: str | bytes) -> Any:

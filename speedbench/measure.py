@@ -43,18 +43,32 @@ def mismatches(
     theirs, found = answers(baseline), []
     for key, record in answers(records).items():
         other = theirs.get(key)
-        if other is None or other.prompt_sha != record.prompt_sha or said(other) == said(record):
+        index = None if other is None else departure(record, other)
+        if other is None or index is None:
             continue
-        index = parting(said(record), said(other))
         before = outputs(baseline, record.request)[: record.turn]
         gap = session.gap(requests[record.request], [*before, other.output[:index]]) if other.output else None
         found.append(_mismatch(record, other, index, gap, session.near_tie()))
     return found
 
 
-def said(record: Record) -> Sequence[int] | str:
-    """What is compared of an answer: its ids, or its text where no ids were told."""
-    return record.output or record.text or ""
+def departure(ours: Record, theirs: Record) -> int | None:
+    """Where an answer leaves the baseline's to the same prompt; None where it does not, or the prompts differ.
+
+    The index is a token's, and a character's where one of the two was told without ids.
+    """
+    if ours.prompt_sha != theirs.prompt_sha:
+        return None
+    a, b = _alike(ours, theirs)
+    return None if a == b else parting(a, b)
+
+
+def _alike(ours: Record, theirs: Record) -> tuple[Sequence[Any], Sequence[Any]]:
+    """What is compared of two answers: ids with ids, else text with text."""
+    told = ours.output and theirs.output
+    if told or ours.text is None or theirs.text is None:
+        return ours.output, theirs.output
+    return ours.text, theirs.text
 
 
 def parting(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
@@ -64,13 +78,14 @@ def parting(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
 
 
 def _mismatch(record: Record, other: Record, index: int, gap: float | None, near_tie: float) -> Mismatch:
-    ours, theirs = record.output, other.output
+    ours, theirs = _alike(record, other)
+    words = isinstance(ours, str)
     return Mismatch(
         request=record.request,
         turn=record.turn,
         index=index,
-        expected=theirs[index] if index < len(theirs) else None,
-        got=ours[index] if index < len(ours) else None,
+        expected=theirs[index] if index < len(theirs) and not words else None,
+        got=ours[index] if index < len(ours) and not words else None,
         gap=gap,
         kind="unknown" if gap is None else "near_tie" if gap <= near_tie else "real",
     )

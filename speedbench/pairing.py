@@ -58,6 +58,7 @@ def _together(cell: Cell, group: Sequence[Measured]) -> Measured:
         records=tuple(_moved(record, _repeat(each)) for each in group for record in each.records),
         passes=tuple(one for each in group for one in each.passes),
         mismatches=_all_mismatches(group),
+        counted=tuple(one for each in group for one in each.counted),
     )
 
 

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from speedbench.environment import without_secrets
 from speedbench.errors import UserError
-from speedbench.files import append, document, drop_torn_line, dumps, lines, safe, write_whole
+from speedbench.files import append, document, drop_torn_line, dumps, finite, lines, safe, write_whole
 from speedbench.types import Cell, Counted, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
@@ -59,6 +59,8 @@ class Run:
     measured: tuple[Measured, ...]
     noise: tuple[float, ...]
     """Per block, the median seconds of its noise probes."""
+    warned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By cell key, what its engine warned of."""
 
     @property
     def name(self) -> str:
@@ -97,10 +99,13 @@ class Writer:
         return self.path / safe(cell.key)
 
     def facts(self, cell: Cell, facts: Mapping[str, Any]) -> None:
-        """What an engine said of itself, in cell.json."""
+        """What an engine said of itself, in cell.json; its warnings in a file of their own, where they add up."""
         self.folder(cell).mkdir(exist_ok=True)
-        said = {"cell": asdict(cell), "facts": without_secrets(dict(facts))}
-        write_whole(self.folder(cell) / "cell.json", dumps(said, indent=2) + "\n")
+        kept = without_secrets(finite(dict(facts)))
+        write_whole(self.folder(cell) / "cell.json", dumps({"cell": asdict(cell), "facts": kept}, indent=2) + "\n")
+        new = [text for text in kept.get("warnings", ()) if text not in _warned(self.folder(cell))]
+        if new:
+            append(self.folder(cell) / "warnings.jsonl", [dumps(text) for text in new])
 
     def add_pass(self, cell: Cell, one: Pass) -> None:
         """Held back until the next record, with which it is written."""
@@ -109,7 +114,7 @@ class Writer:
     def add_record(self, cell: Cell, record: Record) -> None:
         """Appended and flushed, with the passes before it."""
         self.flush()
-        kept = asdict(record) | {"error": without_secrets(record.error), "raw": without_secrets(record.raw)}
+        kept = asdict(record) | {"error": without_secrets(record.error), "raw": without_secrets(finite(record.raw))}
         append(self.folder(cell) / "records.jsonl", [dumps(_rounded(kept))])
 
     def add_counted(self, cell: Cell, counted: Counted) -> None:
@@ -268,7 +273,8 @@ def load(path: Path) -> Run:
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
     noise = tuple(median(probes.seconds) for probes in _values(_PROBES, path / "noise.jsonl") if probes.seconds)
     measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
-    return Run(path=path, document=found, measured=measured, noise=noise)
+    warned = {each.cell.key: _warned(path / safe(each.cell.key)) for each in measured}
+    return Run(path=path, document=found, measured=measured, noise=noise, warned=warned)
 
 
 def load_cell(path: Path, cell: Cell) -> Measured:
@@ -281,6 +287,10 @@ def load_cell(path: Path, cell: Cell) -> Measured:
         mismatches=_values(_MISMATCH, compared) if compared.is_file() else None,
         counted=_values(_COUNTED, folder / "counted.jsonl"),
     )
+
+
+def _warned(folder: Path) -> tuple[str, ...]:
+    return tuple(str(text) for _, text in lines(folder / "warnings.jsonl"))
 
 
 def _values(kind: TypeAdapter[Value], path: Path) -> tuple[Value, ...]:

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from speedbench import sizing
 from speedbench.errors import UserError
 from speedbench.measure import mismatches, outputs, texts
 from speedbench.results import Writer, load_cell
@@ -28,6 +29,7 @@ from speedbench.types import (
     Session,
     Task,
 )
+from speedbench.workload import Held, Limit, Preflight, qualified
 
 BASELINE = Drafting(label="none", drafter="none")
 _BLOCK = 4
@@ -79,6 +81,7 @@ class Sweep:
         return {
             "task": {**task, "requests": len(self.requests), "content_hash": content_hash(self.requests)},
             "request_ids": [request.id for request in self.requests],
+            **({"columns": columns} if (columns := _columns(self.requests)) else {}),
             "runner": asdict(self.runner),
             "draftings": [asdict(drafting) for drafting in self.draftings],
             "draft_lengths": list(self.lengths),
@@ -89,70 +92,44 @@ class Sweep:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preflight:
-    """What is known before anything runs."""
-
-    fits: tuple[Fit, ...]
-    cells: int
-    turns: int
-    most_tokens: int
-    """Tokens of all answers of all cells, if none stops early."""
-    drafters: Mapping[str, Mapping[str, Any]]
-    """What each drafter said of itself, by label."""
-    plans: Mapping[str, Mapping[str, Any]]
-    """What an engine of its own would be told, by cell; empty where the engine is ours."""
-    estimated_seconds: float | None
-    """At the plain pace, as if drafting cost exactly what it saves and no answer stopped early; None: pace unknown."""
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "rows": len(self.fits),
-            "prompt_tokens": [fit.prompt_tokens for fit in self.fits],
-            "cells": self.cells,
-            "turns": self.turns,
-            "most_output_tokens": self.most_tokens,
-            "drafters": {label: dict(facts) for label, facts in self.drafters.items()},
-            "estimated_seconds": self.estimated_seconds,
-            "plans": dict(self.plans),
-        }
+def _columns(requests: Sequence[Request]) -> dict[str, dict[str, str]]:
+    """What the rows are told apart by beside their category, by request."""
+    return {request.id: dict(request.columns) for request in requests if request.columns}
 
 
-def preflight(sweep: Sweep, session: Session) -> Preflight:
+def preflight(sweep: Sweep, session: Session, *, skip_long: bool = False) -> Preflight:
     """Measure the prompts in the target's tokens, and bring every drafter up once, so that what is wrong is found here.
 
-    Raises `UserError` for prompts too long, a D that cannot fit, and a drafter that does not go with the target.
+    Raises `UserError` for prompts too long (unless `skip_long` leaves them out), a D that cannot fit, and a drafter
+    that does not go with the target.
     """
-    fits = session.fits(sweep.requests, sweep.sampling.max_tokens)
-    _refuse_too_long(fits, session.context)
+    found = sizing.measured(sweep.requests, session, sweep.runner, sweep.sampling.max_tokens)
+    held = Held(requests=found[0], fits=found[1]).within(_limits(sweep, session), skip=skip_long)
     longest = max(sweep.lengths, default=0)
     if session.context is not None and longest >= session.context:
         raise UserError(f"-D {longest}: beyond the target's context of {session.context} tokens; use less")
-    load, few = _load(sweep, fits), sweep.concurrencies[0]
+    load, few = _load(sweep, held.fits), sweep.concurrencies[0]
     drafters = {
         drafting.label: session.engine(drafting, longest, few, load).facts
         for drafting in sweep.draftings
         if drafting.drafter != "none" and longest
     }
-    cells, turns = sweep.cells(), sum(len(request.turns) for request in sweep.requests)
+    held = held.within_drafters(drafters, skip=skip_long)
+    cells, turns = sweep.cells(), sum(len(request.turns) for request in held.requests)
     tokens = turns * sweep.sampling.max_tokens
-    seconds = _seconds(sweep, session, fits, tokens)
     told = {cell.key: session.plan(drafting, cell.draft_length, cell.concurrency) for cell, drafting in cells}
     return Preflight(
-        fits=fits, cells=len(cells), turns=turns * len(cells), most_tokens=tokens * len(cells),
-        drafters=drafters, plans={key: plan for key, plan in told.items() if plan}, estimated_seconds=seconds,
+        requests=held.requests, fits=held.fits, cells=len(cells), turns=turns * len(cells),
+        most_tokens=tokens * len(cells), drafters=drafters, plans={key: plan for key, plan in told.items() if plan},
+        estimated_seconds=_seconds(sweep, session, held.fits, tokens), skipped=held.skipped,
+        warnings=(*qualified(sweep.task, held.requests), *held.notes),
     )  # fmt: skip
 
 
-def _refuse_too_long(fits: Sequence[Fit], context: int | None) -> None:
-    over = [fit for fit in fits if context is not None and (fit.most_tokens or 0) > context]
-    if over:
-        shown = ", ".join(f"{fit.request} ({fit.most_tokens})" for fit in over[:5])
-        more = f" and {len(over) - 5} more" if len(over) > 5 else ""
-        raise UserError(
-            f"{len(over)} of {len(fits)} conversations could exceed the target's context of {context} tokens, "
-            f"answers included: {shown}{more}; shorten them or lower --max-tokens"
-        )
+def _limits(sweep: Sweep, session: Session) -> list[Limit]:
+    """What the target and the engine can hold, where they say."""
+    told = {"the target's context": session.context, "engine.max_model_len": sweep.runner.engine.get("max_model_len")}
+    return [Limit(of=of, tokens=tokens) for of, tokens in told.items() if tokens]
 
 
 def _seconds(sweep: Sweep, session: Session, fits: Sequence[Fit], tokens: int) -> float | None:
@@ -254,17 +231,26 @@ def _run_block(
         )
         for request in waiting
     ]
-    for event in lane.engine.serve(work):
-        if isinstance(event, Pass):
-            writer.add_pass(lane.cell, event)
-        elif isinstance(event, Counted):
-            writer.add_counted(lane.cell, replace(event, process=writer.process))
-        else:
-            record = replace(event, process=writer.process)
-            writer.add_record(lane.cell, record)
-            lane.records.append(record)
-            notify(lane.cell, record)
-    writer.flush()
+    events = lane.engine.serve(work)
+    try:
+        for event in events:
+            _keep(writer, lane, event, notify)
+    finally:
+        getattr(events, "close", lambda: None)()  # what is under way ends now, not when its last reference goes
+        writer.flush()
+        writer.facts(lane.cell, lane.engine.facts)
+
+
+def _keep(writer: Writer, lane: _Lane, event: Record | Pass | Counted, notify: Notify) -> None:
+    if isinstance(event, Pass):
+        writer.add_pass(lane.cell, event)
+    elif isinstance(event, Counted):
+        writer.add_counted(lane.cell, replace(event, process=writer.process))
+    else:
+        record = replace(event, process=writer.process)
+        writer.add_record(lane.cell, record)
+        lane.records.append(record)
+        notify(lane.cell, record)
 
 
 def _compare(sweep: Sweep, session: Session, writer: Writer, groups: Iterable[Sequence[_Lane]]) -> None:

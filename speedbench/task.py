@@ -8,26 +8,37 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
 from speedbench import catalog, plugins
 from speedbench.errors import UserError
-from speedbench.types import Request, Task
+from speedbench.types import Request, Sized, Task
+
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 SHAPES = ("turns", "prompt", "messages")
 """The ways in which a row may give its turns, exactly one of them."""
 
-COLUMNS = frozenset({"id", "category", "system", "_at", *SHAPES})
+ID_ALIAS = "question_id"
+"""What SPEED-Bench, Spec-Bench and MT-Bench call a row's id."""
+
+COLUMNS = frozenset({"id", ID_ALIAS, "category", "system", *SHAPES})
+
+NOTES = frozenset({"_at", "_sized", "_share"})
+"""What a source says of a row: where it stands; a prompt yet to be cut to size, in place of a shape; what its category
+weighs where a limit is spread."""
 
 
 def load(name: str) -> Task:
-    """A shipped task by name, or the one of a path ending in .yaml, .yml or .jsonl."""
+    """A shipped task by name, or the one of a path: a .yaml or .yml, or a file of prompts."""
     return catalog.task(name)
 
 
 def requests(task: Task, limit: int | None = None, seed: int = 0) -> tuple[Request, ...]:
-    """The task's conversations in the source's order; `limit` takes that many, spread evenly over the categories.
+    """The task's conversations in the source's order; `limit` takes that many, spread evenly over the categories, or
+    as a mix weighs them.
 
     The same task, limit and seed give the same requests on every machine, and a larger limit keeps those of a smaller.
     """
@@ -37,32 +48,57 @@ def requests(task: Task, limit: int | None = None, seed: int = 0) -> tuple[Reque
         rows = list(plugins.load("sources", task.source)(task.where, task.folder))
         if not rows:
             raise UserError("has no prompts, its source is empty")
-        found = tuple(_request(row, number, task.system) for number, row in enumerate(rows, start=1))
+        found = tuple(_request(row, number, task) for number, row in enumerate(rows, start=1))
         _refuse_duplicates(found, rows)
     except UserError as error:
         raise UserError(f"task '{task.name}': {error}") from error
     _warn_of_unused(task, rows)
-    return found if limit is None else _balanced(found, limit, seed)
+    if limit is None:
+        return found
+    return _balanced(found, limit, seed, {one.category: _share(row) for one, row in zip(found, rows, strict=True)})
 
 
 def content_hash(requests: Iterable[Request]) -> str:
     """What was asked, in 16 hex digits: one changed byte or another order gives another hash."""
-    content = [[one.id, one.category, list(one.turns), one.system] for one in requests]
+    content = [
+        [one.id, one.category, list(one.turns) if one.sized is None else _of_size(one.sized), one.system]
+        + [dict(sorted(one.columns.items()))] * bool(one.columns)
+        for one in requests
+    ]
     return sha256(json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def _of_size(sized: Sized) -> list[Any]:
+    """What a prompt is cut from, the same before and after and for every tokenizer; the record has the prompt's sha."""
+    pieces = sha256(b"".join(_digest(piece) for piece in sized.pieces)).hexdigest()
+    return [sized.tokens, sized.before, pieces, sized.after, sized.needle, sized.depth]
+
+
+@cache
+def _digest(piece: str) -> bytes:
+    return sha256(piece.encode()).digest()
 
 
 # ---- rows → requests ------------------------------------------------------------------------------------------------
 
 
-def _request(row: Mapping[str, Any], number: int, system: str | None) -> Request:
-    at = str(row.get("_at", f"row {number}"))
-    turns, own_system = _conversation(row, at)
+def _request(row: Mapping[str, Any], number: int, task: Task) -> Request:
+    at, noted = str(row.get("_at", f"row {number}")), row.get("_sized")
+    sized = noted if isinstance(noted, Sized) else None
+    turns, system = _conversation(row, at) if sized is None else ([], row.get("system"))
     return Request(
-        id=_label(row, "id", at, str(number)),
+        id=_label(row, "id", at, _label(row, ID_ALIAS, at, str(number))),
         category=_label(row, "category", at, "all"),
         turns=tuple(turns),
-        system=own_system or system,
+        system=system or task.system,
+        columns={key: _unicode(str(row[key]), f"{at}: {key}") for key in task.columns if row.get(key) not in _NOTHING},
+        sized=sized,
     )
+
+
+def _share(row: Mapping[str, Any]) -> float:
+    share = row.get("_share", 1)
+    return share if isinstance(share, (int, float)) and share > 0 else 1
 
 
 def _label(row: Mapping[str, Any], key: str, at: str, absent: str) -> str:
@@ -78,7 +114,7 @@ def _conversation(row: Mapping[str, Any], at: str) -> tuple[list[str], str | Non
     """The user's turns and the system prompt of a row."""
     given = [shape for shape in SHAPES if row.get(shape) is not None]
     if len(given) != 1:
-        got = " and ".join(given) or f"only {', '.join(sorted(set(row) - {'_at'})) or 'an empty row'}"
+        got = " and ".join(given) or f"only {', '.join(sorted(set(row) - NOTES)) or 'an empty row'}"
         raise UserError(f"{at}: turns: needs one of {', '.join(SHAPES)} (got {got})")
     system = row.get("system")
     if system is not None and not isinstance(system, str):
@@ -140,26 +176,29 @@ def _refuse_duplicates(found: Sequence[Request], rows: Sequence[Mapping[str, Any
 
 def _warn_of_unused(task: Task, rows: Sequence[Mapping[str, Any]]) -> None:
     """A column that no prompt shows may be context without which the answers mean nothing."""
-    unused = Counter(
-        key for row in rows for key, got in row.items() if key not in COLUMNS and got not in (None, "", [], {})
-    )
-    for key, count in sorted(unused.items()):
-        said = f"task '{task.name}': column '{key}' is filled in {count} of {len(rows)} rows but no prompt uses it"
-        warnings.warn(said, UserWarning, stacklevel=3)
+    known = COLUMNS | NOTES | set(task.columns)
+    unused = Counter(key for row in rows for key, got in row.items() if key not in known and got not in _NOTHING)
+    every = len(rows)
+    told = sorted(unused.items())
+    said = [f"column '{key}' is filled in {n} of {every} rows but no prompt uses it" for key, n in told]
+    absent = [key for key in task.columns if all(row.get(key) is None for row in rows)]
+    said += [f"column '{key}' is to be kept, but no row has it" for key in absent]
+    for one in said:
+        warnings.warn(f"task '{task.name}': {one}", UserWarning, stacklevel=3)
 
 
 # ---- the subset -----------------------------------------------------------------------------------------------------
 
 
-def _balanced(found: Sequence[Request], limit: int, seed: int) -> tuple[Request, ...]:
-    """`limit` requests: the categories give their next in turn until enough are taken; the seed orders them."""
-    waiting: dict[str, list[Request]] = {}
+def _balanced(found: Sequence[Request], limit: int, seed: int, shares: Mapping[str, float]) -> tuple[Request, ...]:
+    """`limit` requests: the categories give their next in turn, the heavier more often, until enough are taken; the
+    seed orders them."""
+    taken_of: Counter[str] = Counter()
+    dealt: list[tuple[float, bytes, str]] = []
     for one in sorted(found, key=lambda one: _rank(seed, one.id)):
-        waiting.setdefault(one.category, []).append(one)
-    order = sorted(waiting, key=lambda category: _rank(seed, category))
-    longest = max(len(queue) for queue in waiting.values())
-    dealt = [waiting[category][turn] for turn in range(longest) for category in order if turn < len(waiting[category])]
-    taken = {one.id for one in dealt[:limit]}
+        taken_of[one.category] += 1
+        dealt.append((taken_of[one.category] / shares[one.category], _rank(seed, one.category), one.id))
+    taken = {name for _, _, name in sorted(dealt)[:limit]}
     return tuple(one for one in found if one.id in taken)
 
 

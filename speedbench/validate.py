@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from speedbench.measure import answers, parting, said
+from speedbench.measure import answers, departure
 from speedbench.pairing import baseline_of
 from speedbench.results import Run, read
 from speedbench.stats import tallied
@@ -82,11 +82,9 @@ def summary_problems(summary: Mapping[str, Any], recomputed: Mapping[str, Any]) 
 def _mismatch_problems(measured: Measured, baseline: Measured) -> Iterator[str]:
     """The outputs that differ from the baseline's must be those that the mismatches name."""
     theirs = answers(baseline.records)
-    differ = {
-        key: parting(said(ours), said(theirs[key]))
-        for key, ours in answers(measured.records).items()
-        if key in theirs and theirs[key].prompt_sha == ours.prompt_sha and said(theirs[key]) != said(ours)
-    }
+    both = {key: (ours, theirs[key]) for key, ours in answers(measured.records).items() if key in theirs}
+    parted = {key: departure(ours, other) for key, (ours, other) in both.items()}
+    differ = {key: index for key, index in parted.items() if index is not None}
     noted = {(each.request, each.turn): each.index for each in measured.mismatches or ()}
     for name, turn in sorted(differ.keys() | noted.keys()):
         right, got = differ.get((name, turn)), noted.get((name, turn))
@@ -166,7 +164,7 @@ def _pass_problems(each: Pass, cell: Cell) -> Iterator[str]:
     if not 1 <= each.batch <= cell.concurrency:
         yield f"batch {each.batch}; concurrency {cell.concurrency} allows 1 to {cell.concurrency}"
     most = cell.draft_length * each.batch
-    if not 0 <= each.proposed <= most:
+    if each.proposed is not None and not 0 <= each.proposed <= most:
         yield f"proposed {each.proposed}; D = {cell.draft_length} for {each.batch} sequences allows 0 to {most}"
     if each.width is not None and each.width < 1:
         yield f"width {each.width}; at least 1"

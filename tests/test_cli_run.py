@@ -432,17 +432,14 @@ def test_an_unknown_cell_gets_the_nearest(bench: Bench) -> None:
 
 REFUSED: list[tuple[list[str], str]] = [
     (["--task", "demo-quck"], "no task named 'demo-quck'. Did you mean 'demo-quick'?"),
-    (
-        ["--task", "prompts.csv"],
-        "no task named 'prompts.csv'. Have: demo, demo-quick, repetitive; or a path ending in ",
-    ),
+    (["--task", "prompts.txt"], "; or a path ending in .yaml, .yml, .jsonl, .csv or .parquet"),
     (["--task", "nowhere.jsonl"], "no file 'nowhere.jsonl'"),
     (["--task", "nowhere.yaml"], "no file 'nowhere.yaml'"),
     (["--task", ""], "--task: should be a name or a path (got '')"),
     (["--runner", "smollm2"], "no runner named 'smollm2'. Did you mean 'smollm2-135m'?"),
     (["--drafter", "ngrm"], "no drafter named 'ngrm'. Did you mean 'ngram'?"),
     (["--drafter", ""], "--drafter: is empty"),
-    (["--drafter", "external"], "drafter 'external' does not run on 'scripted'; it runs on: llamacpp, native, openai, sglang, trtllm, vllm"),
+    (["--drafter", "external"], "'external' does not run on 'scripted'; it runs on: llamacpp, native, openai, sglang"),
     (["-D", "-1"], "-D: '-1' does not read (got '-1'); needs whole numbers from 0, as 8 or 1-4,8"),
     (["-D", "1.5"], "-D: '1.5' does not read"),
     (["-D", "x"], "-D: 'x' does not read"),

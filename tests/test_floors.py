@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors content",
-    "catalog plugins settings environment files stats trained native serving",
-    "task runner measure results columns pairing sources drafters backends metrics",
+    "catalog library plugins settings environment files stats trained prepared native serving",
+    "task runner sizing workload prepare measure results columns pairing sources drafters backends metrics",
     "sweep summarise recommend validate leaderboard compare report advise",
     "cli",
 )
@@ -31,6 +31,9 @@ ALLOWED = {
     "gguf": {"native", "backends/native"},
     "tokenizers": {"native", "backends/native"},
     "pandas": {"results", "summarise", "columns", "leaderboard", "compare", "report"},
+    "pyarrow": {"sources", "prepare", "prepared"},
+    "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
+    "tiktoken": {"prepare/lengths"},
     "pydantic": {"catalog", "results", "validate"},
     "yaml": {"catalog"},
     "typer": {"cli"},

@@ -12,6 +12,7 @@ from builders import measured, mismatch, passed, record, step, steps, timed
 
 from speedbench.metrics import acceptance, cost, latency, lossless, speedup, throughput
 from speedbench.pairing import baseline_of, pooled, warnings
+from speedbench.serving.prometheus import NOTHING
 from speedbench.stats import paired
 from speedbench.summarise import results, to_json
 from speedbench.types import Measured
@@ -145,3 +146,9 @@ def test_every_name_of_a_metric_is_given_once() -> None:
     here, baseline = sweep(1)[::-1]
     for metric in METRICS:
         assert all(name.partition("[")[0] == metric.name for name in metric.of(here, baseline)), metric.name
+
+
+def test_pooled_cells_keep_what_the_servers_counters_said_of_each_repeat() -> None:
+    blocks = [replace(NOTHING, proposed=n) for n in (1, 2)]
+    both = [replace(measured(record(), repeat=i), counted=(block,)) for i, block in enumerate(blocks)]
+    assert pooled(both)[0].counted == tuple(blocks)

@@ -15,7 +15,7 @@ from translated import VERSIONS, flags, plan
 
 from speedbench import catalog, plugins, runner
 from speedbench.errors import UnknownName, UserError
-from speedbench.serving import embedded
+from speedbench.serving import embedded, trtllm_worker
 from speedbench.serving.plan import HIDDEN, LaunchPlan, captured
 from speedbench.types import Runner
 
@@ -218,6 +218,15 @@ def test_a_server_that_runs_is_told_nothing_and_a_note_says_what_it_should_have_
     assert "4" in made.notes[-1]
 
 
+def test_tensorrt_llm_in_process_is_told_keywords_and_takes_no_url() -> None:
+    made = plan("trtllm", "mtp", 4, told={"api": True, "python": "/env/bin/python"})
+    assert (made.mode, made.argv) == ("api", ("/env/bin/python", trtllm_worker.__file__))
+    assert made.kwargs["model"] == made.model
+    assert made.files == {}
+    with pytest.raises(UserError, match=r"engine.api: runs the engine in a process of ours; leave it out"):
+        plan("trtllm", "mtp", 4, told={"api": True, "url": "http://a:1"})
+
+
 def test_any_openai_server_needs_a_url_of_its_own_for_each_arm() -> None:
     base = plan("openai", "none", 0, told={"url": "http://a:1/v1"}, version=None)
     cell = plan("openai", "eagle3", 4, {"url": "http://b:2"}, told={"url": "http://a:1"}, version=None)
@@ -252,7 +261,7 @@ def _xllamacpp() -> Any:
     ngram, draft = SimpleNamespace(size_n=12, size_m=48), SimpleNamespace(n_max=3)
     params = SimpleNamespace(
         model=SimpleNamespace(path=""), hostnames=[], port=0, n_parallel=1, n_ctx=0, kv_unified=True,
-        endpoint_metrics=False, sampling=SimpleNamespace(seed=1),
+        endpoint_metrics=False, verbosity=3, sampling=SimpleNamespace(seed=1),
         speculative=SimpleNamespace(types=[], ngram_simple=ngram, draft=draft),
     )  # fmt: skip
     kinds = SimpleNamespace(__members__={"COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE": object()})

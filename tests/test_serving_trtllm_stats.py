@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_serving_payloads import payload
 
-from speedbench.serving.trtllm_stats import iterations
+from speedbench.serving.trtllm_stats import iterations, passes
 
 
 def rows(name: str = "iteration stats") -> list[dict[str, Any]]:
@@ -93,6 +93,45 @@ def test_rows_without_speculation_say_nothing_of_drafts() -> None:
     found = iterations(made)
     assert {(row.proposed, row.accepted, row.drafted, row.draft) for row in found.rows} == {(None,) * 4}
     assert found.faults == ()
+
+
+def stamped(*begun: float) -> list[dict[str, Any]]:
+    """Decode rows one after the other, begun at these seconds."""
+    row = rows()[1]
+    return [row | {"iter": i, "timestamp": f"10-01-2026 10:00:{at:09.6f}"} for i, at in enumerate(begun)]
+
+
+def seconds(made: list[dict[str, Any]]) -> list[float | None]:
+    return [each.whole for each in passes(iterations(made).rows, 7.0)]
+
+
+def test_a_pass_takes_from_its_beginning_to_that_of_the_next_however_long_its_iteration_was() -> None:
+    made = stamped(1.0, 1.011, 1.023)  # each row says 20 ms, for with the overlap scheduler two of them overlap
+    assert seconds(made) == [pytest.approx(0.011), pytest.approx(0.012)]
+    first = next(passes(iterations(made).rows, 7.0))
+    assert (first.at, first.batch, first.proposed, first.width) == (7.0, 2, 6, None)
+    assert first.verify is first.other is first.draft is None
+
+
+def test_no_pass_is_told_where_the_next_is_a_prefill_or_was_dropped_or_nothing_ran_meanwhile() -> None:
+    made = stamped(1.0, 1.02, 1.04, 9.0, 9.02)
+    made[1]["inflightBatchingStats"] = made[1]["inflightBatchingStats"] | {"numContextRequests": 1}
+    assert seconds(made) == [pytest.approx(0.02)]  # 9.00 to 9.02; 1.04 to 9.00 is idle
+    gap = stamped(1.0, 1.02, 1.04)
+    assert seconds([gap[0], gap[2]]) == []
+    assert seconds(stamped(2.0, 1.0)) == []  # the clock was set
+
+
+def test_rows_without_a_stamp_are_taken_at_their_own_seconds() -> None:
+    made = [{key: value for key, value in row.items() if key != "timestamp"} for row in stamped(0, 0, 0)]
+    assert seconds(made) == [0.020, 0.020]
+
+
+def test_a_pass_has_its_drafting_where_the_drafter_is_an_engine_of_its_own() -> None:
+    first, second = rows("iteration stats, two models")
+    made = [{**first, "timestamp": None}, {**second, "timestamp": None}]
+    (found,) = passes(iterations(made).rows, 0.0)
+    assert (found.draft, found.whole, found.verify) == (0.005, 0.025, None)
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,66 @@ def test_prompts_that_could_be_too_long_are_all_named_with_their_sizes() -> None
     # 90 words and 11 to answer are 101
     assert str(caught.value) == (
         "7 of 8 conversations could exceed the target's context of 100 tokens, answers included: long0 (101), "
-        "long1 (101), long2 (101), long3 (101), long4 (101) and 2 more; shorten them or lower --max-tokens"
+        "long1 (101), long2 (101), long3 (101), long4 (101) and 2 more; shorten them, lower --max-tokens, or leave "
+        "them out with --skip-long"
     )
+
+
+def test_what_is_too_long_can_be_left_out_and_is_named_and_counted() -> None:
+    requests = [request("a"), request("long", words=90), request("b")]
+    with opened(asked(context=100)) as session:
+        ahead = sweeps.preflight(asked(*requests), session, skip_long=True)
+    assert [each.id for each in ahead.requests] == [fit.request for fit in ahead.fits] == ["a", "b"]
+    assert (ahead.skipped, ahead.turns) == (("long",), 4)  # two conversations in two cells
+    assert ahead.document()["skipped"] == ahead.workload["skipped"] == ["long"]
+    said = (
+        "left out: 1 of 3 conversations could exceed the target's context of 100 tokens, answers included: long (101)"
+    )
+    assert said in ahead.warnings
+
+
+def test_an_engines_own_limit_is_one_too() -> None:
+    sweep = asked(request("a", words=90))
+    told = replace(sweep, runner=replace(sweep.runner, engine={"max_model_len": 100}))
+    with opened(sweep) as session, pytest.raises(UserError, match=r"exceed engine.max_model_len of 100 tokens"):
+        sweeps.preflight(told, session)
+
+
+def test_a_prompt_beyond_a_drafters_context_is_refused_and_an_answer_beyond_it_is_told() -> None:
+    class Short(Spy):
+        def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> Engine:
+            engine = SpyEngine(self.inner.engine(drafting, draft_length, concurrency, load), "", [])
+            engine.inner.facts = {"context": 50}  # type: ignore[misc]
+            return engine
+
+    # a answers up to 40 + 11 = 51 tokens, b to 3 + 11 = 14; c's prompt has 60
+    sweep = asked(request("a", words=40), request("b"), request("c", words=60))
+    with opened(sweep) as session:
+        with pytest.raises(
+            UserError, match=r"1 of 3 conversations exceed the context of ngram of 50 tokens: c \(60\);"
+        ):
+            sweeps.preflight(sweep, Short(session))
+        ahead = sweeps.preflight(sweep, Short(session), skip_long=True)
+    assert ahead.skipped == ("c",)
+    assert ahead.warnings[-1] == (
+        "1 of 2 conversations could go beyond the context of ngram, 50 tokens, where it drafts nothing more"
+    )
+
+
+def test_with_nothing_left_there_is_no_run() -> None:
+    with (
+        opened(asked(context=100)) as session,
+        pytest.raises(UserError, match="--skip-long: no conversation is left; 1"),
+    ):
+        sweeps.preflight(asked(request("long", words=90)), session, skip_long=True)
+
+
+def test_the_lengths_and_categories_are_known_before_anything_runs() -> None:
+    requests = [request("a", words=100), request("b", words=200), request("c", words=1000)]
+    with opened(asked()) as session:
+        ahead = sweeps.preflight(asked(*requests), session)
+    assert ahead.workload["lengths"] == {"≤128": 1, "≤512": 1, "≤1024": 1}
+    assert ahead.workload["categories"] == {"c": 3}
 
 
 def test_every_turn_and_its_answer_count_towards_the_context() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,30 @@ def test_a_filled_column_that_no_prompt_uses_is_warned_about_once() -> None:
     with pytest.warns(UserWarning, match="column 'context' is filled in 2 of 3 rows") as caught:
         task_.requests(task)
     assert len(caught) == 1
+
+
+def test_columns_are_kept_as_the_task_asks_and_then_not_warned_about() -> None:
+    rows = inline({"prompt": "A", "difficulty": 3, "note": ""}, "B")
+    with pytest.warns(UserWarning, match="column 'absent' is to be kept, but no row has it") as caught:
+        one, two = task_.requests(replace(rows, columns=("difficulty", "absent", "note")))
+    assert len(caught) == 1
+    assert (one.columns, two.columns) == ({"difficulty": "3"}, {})
+
+
+def test_the_id_may_be_called_question_id_and_id_goes_before_it() -> None:
+    found = task_.requests(
+        inline({"question_id": 81, "prompt": "A"}, {"id": "b", "question_id": 82, "prompt": "B"}, "C")
+    )
+    assert [one.id for one in found] == ["81", "b", "3"]
+
+
+def test_columns_are_in_the_content_hash_and_without_them_it_is_what_it_was() -> None:
+    plain = Request(id="1", category="c", turns=("A",))
+    assert task_.content_hash([plain]) == "045af5648b8dd8df"
+    kept = [replace(plain, columns=columns) for columns in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {"a": "2"})]
+    hashes = [task_.content_hash([one]) for one in (plain, *kept)]
+    assert hashes[1] == hashes[2]
+    assert len(set(hashes)) == 3
 
 
 def test_a_limit_of_twelve_over_four_categories_takes_three_of_each_in_the_order_of_the_source() -> None:

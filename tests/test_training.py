@@ -336,7 +336,8 @@ def test_no_template_shares_a_run_with_a_shipped_task() -> None:
     from speedbench import catalog, task
     from speedbench.native.training.templates import TEMPLATES
 
-    shipped = [turn for name in catalog.names("tasks") for r in task.requests(task.load(name)) for turn in r.turns]
+    here = [one for one in map(task.load, catalog.names("tasks")) if one.source != "prepared"]
+    shipped = [turn for one in here for request in task.requests(one) for turn in request.turns]
     found = {run for text in shipped for run in runs(text.split())}  # type: ignore[arg-type]
     ours = {run for kind in TEMPLATES.values() for text in kind for run in runs(text.split())}  # type: ignore[arg-type]
     assert not {run for run in ours & found if len(run) == 8}

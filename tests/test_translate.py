@@ -15,8 +15,9 @@ from translated import SETTINGS, plan, speculation
 from speedbench import plugins
 from speedbench.backends import trtllm
 from speedbench.errors import UnknownName, Unsupported, UserError
-from speedbench.serving.engines.trtllm import objects
+from speedbench.serving.engines.trtllm import classes
 from speedbench.serving.surface import surface
+from speedbench.serving.trtllm_worker import objects
 
 ENGINES = ("vllm", "sglang", "llamacpp", "trtllm")
 PAIRS = [
@@ -117,7 +118,8 @@ def test_tensorrt_llms_own_classes_take_it_or_the_version_is_refused(drafter: st
             plan("trtllm", drafter, 5, version=version)
         return
     made = plan("trtllm", drafter, 5, told={"api": True}, version=version)
-    config = objects(made.kwargs, surface("trtllm", version), llmapi(version))["speculative_config"]
+    told = objects(made.kwargs, classes(made.kwargs, surface("trtllm", version)), llmapi(version))
+    config = told["speculative_config"]
     assert getattr(config, "drafted", config.max_draft_len) == 5
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from speedbench.types import Drafting, Fit, Load, Request, Runner
 try:
     import torch
 
-    from speedbench.native import weights
-    from speedbench.native.chat import Chat, sha
+    from speedbench.native import checkpoint, rope, weights
+    from speedbench.native.chat import Chat
+    from speedbench.native.counting import Counter
     from speedbench.native.decode import Decoder, Relaxed, facts_of
+    from speedbench.native.fingerprint import fingerprint
     from speedbench.native.graphs import Graphed
+    from speedbench.native.head import Head, Mechanism
     from speedbench.native.lean import LeanTarget
     from speedbench.native.proposer import Near, Plan, Proposer
     from speedbench.native.serve import NativeEngine
@@ -48,6 +52,7 @@ _DEFAULTS: dict[str, Any] = {
     "acceptance": "lossless",
     "relaxed_top_k": 10,
     "relaxed_delta": 0.6,
+    "rope_scaling": None,
     "trust_remote_code": False,
 }
 _CHOICES = {
@@ -97,6 +102,7 @@ class NativeSession:
         self._device, self._dtype = _device(engine["device"]), engine["dtype"]
         self._models: dict[tuple[str, str, str], tuple[Target, Chat]] = {}
         self._slots: dict[tuple[int, bool, int, bool], Slots] = {}
+        self._heads: dict[tuple[str, Mechanism, bool], Head] = {}
         self.target, self.chat = self._load(runner.model, None, engine["form"])
         self._speed_up()
         self._probed: Slots | None = None
@@ -112,9 +118,32 @@ class NativeSession:
             target = weights.target(
                 home, dtype=_DTYPES[wanted], device=self._device, form=form, trust_remote_code=trust,
                 pack=not self._engine["compile"],
+                rope_scaling=self._engine["rope_scaling"] if model == self._runner.model else None,
             )  # fmt: skip
             self._models[key] = target, Chat(home, target.vocab, trust_remote_code=trust)
         return self._models[key]
+
+    def _head(self, where: str, mechanism: Mechanism, allow_bin: bool) -> Head:
+        """A drafter's head, held against the target that it is to draft for."""
+        key = (where, mechanism, allow_bin)
+        if key not in self._heads:
+            getattr(self.target, "anatomy", None)  # refused now, not in the first pass, where it cannot be read
+            found = checkpoint.load(where, self.target, mechanism=mechanism, allow_bin=allow_bin)
+            self._heads[key] = replace(found, warnings=(*found.warnings, *self._other_version(found)))
+        return self._heads[key]
+
+    def _other_version(self, head: Head) -> list[str]:
+        """What to say of a head that was trained for other weights than the target's."""
+        if head.made_for is None or head.made_for == self._fingerprint:
+            return []
+        return [
+            f"it was trained for another version of the target (weights {head.made_for}, here {self._fingerprint}), so "
+            "one of the two was fine-tuned, merged or quantised otherwise; expect a lower acceptance length"
+        ]
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(weights.folder(self._runner.model))
 
     def _speed_up(self) -> None:
         """torch.compile and CUDA graphs, where the runner asks for them."""
@@ -158,8 +187,12 @@ class NativeSession:
             "threads": torch.get_num_threads(),
             "kernels": isinstance(target, LeanTarget) and target.uses_kernels,
             "engine": dict(self._engine),
-            "warnings": [*self.chat.warnings, *self._slower()],
+            "warnings": [*self.chat.warnings, *self._stretched(), *self._slower()],
         }
+
+    def _stretched(self) -> list[str]:
+        asked = self._engine["rope_scaling"]
+        return [] if asked is None else [rope.warning(asked, self.target.context)]
 
     def _slower(self) -> list[str]:
         if isinstance(self.target, LeanTarget) and self.target.lacks_kernels:
@@ -171,14 +204,11 @@ class NativeSession:
         return self.target.context
 
     def fits(self, requests: Sequence[Request], max_tokens: int) -> tuple[Fit, ...]:
-        """The bound of a later turn takes every answer at its cap, plus the turn's own tokens and template."""
-        found = []
-        for request in requests:
-            first = self.chat.prompt(request, [])
-            whole = self.chat.prompt(request, [[]] * (len(request.turns) - 1))
-            most = len(whole) + max_tokens * len(request.turns)
-            found.append(Fit(request=request.id, prompt_tokens=len(first), most_tokens=most, prompt_sha=sha(first)))
-        return tuple(found)
+        return Counter(self.chat).fits(requests, max_tokens)
+
+    def token_ends(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        """For each text, the character at which each of its tokens ends."""
+        return Counter(self.chat).token_ends(texts)
 
     def pace(self, concurrency: int) -> tuple[float, float] | None:
         slots = self.target.slots(concurrency, 320)
@@ -220,7 +250,7 @@ class NativeSession:
         module = settings.pop("module", None)
         if module is None or not plan.draft_length:
             return None
-        near = Near(self.target, self.chat, self._load, self._shared_slots)
+        near = Near(self.target, self.chat, self._load, self._shared_slots, self._head)
         proposer: Proposer = importlib.import_module(module).build(plan, near, **settings)
         if proposer.limit is not None and plan.draft_length > proposer.limit:
             raise UserError(f"-D {plan.draft_length}: this drafter was made for at most {proposer.limit} draft tokens")
@@ -236,6 +266,9 @@ class NativeSession:
 
     def keep_in(self, folder: Path) -> None:
         """Nothing is kept."""
+
+    def plan(self, drafting: Drafting, draft_length: int, concurrency: int) -> None:
+        """Nothing is told to anybody."""
 
     def near_tie(self) -> float:
         return _NEAR_TIE[self._dtype]

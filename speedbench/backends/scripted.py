@@ -8,6 +8,7 @@ Its answers are made up, so nothing it yields is a result; every number can be w
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,6 +92,10 @@ class ScriptedSession:
             )
             for request in requests
         )
+
+    def token_ends(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        """For each text, the character at which each of its words ends."""
+        return [[found.end() for found in re.finditer(r"\S+", text)] for text in texts]
 
     def pace(self, concurrency: int) -> tuple[float, float] | None:
         return 0.0, self._script["verify_seconds"]

@@ -18,6 +18,7 @@ from speedbench.serving.engines.trtllm import trtllm_plan
 from speedbench.serving.launch import version_of
 from speedbench.serving.plan import HOLDING_LEAST, TORCH, LaunchPlan, Wanted
 from speedbench.serving.session import served
+from speedbench.serving.trtllm_session import in_process
 from speedbench.settings import at_least, resolve
 from speedbench.types import Drafting, Runner, Session, Settings
 
@@ -87,7 +88,8 @@ class _Server:
                 told, draft_length, runner, concurrency=concurrency, port=port, version=version, place=weights.placed
             )
 
-        with served(runner, plan) as session:
+        opened = in_process if runner.engine.get("api") else served
+        with opened(runner, plan) as session:
             yield session
 
 

@@ -17,7 +17,8 @@ from speedbench.serving.session import served
 from speedbench.settings import at_least, resolve
 from speedbench.types import Drafting, Runner, Session, Settings
 
-_DEFAULTS: dict[str, Any] = {**TORCH}
+_DEFAULTS: dict[str, Any] = {**TORCH, "forward": []}
+"""`forward`: files that `vllm bench forward --output-json` wrote for this model, for what its server does not time."""
 _CHOICES = {"dtype": ("auto", "bfloat16", "float16", "float32")}
 
 

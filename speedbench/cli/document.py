@@ -21,6 +21,9 @@ from speedbench.types import Measured, Metric, Result
 FEW = 20
 """Conversations below which an interval is said to rest on few."""
 
+MOST_TOLD = 5
+"""Warnings of one engine that the summary repeats."""
+
 
 def metrics() -> list[Metric]:
     return [metric for name in plugins.names("metrics") for metric in plugins.load("metrics", name)]
@@ -65,14 +68,39 @@ def write(run: Run, found: Sequence[Result]) -> dict[str, Any]:
 
 def warnings(run: Run, found: Sequence[Result]) -> list[str]:
     """What a reader must know, the whole run first."""
-    said = [*_run_warnings(run), *pairing.warnings(run.measured)]
+    said = [*_run_warnings(run), *_told(run), *pairing.warnings(run.measured)]
     said += [f"{each.cell.key}: {failed}" for each in run.measured for failed in _failures(each)]
+    passes = any(each.passes for each in run.measured)
+    if found and not passes and all(value(result, "t_verify") is None for result in found):
+        said.append("the engine tells no pass times, so there is no T_verif, T_draft or formula; see step_cost")
     for result in found:
-        if value(result, "al") is None:
+        if _is_empty(result):
             said.append(f"{result.cell.key}: no step was measured, so there is no acceptance length and no speed")
         if not result.cell.is_baseline:
-            said += _cell_warnings(result)
+            said += _cell_warnings(result, passes)
     return said
+
+
+def _is_empty(result: Result) -> bool:
+    """Whether a cell has neither acceptance length nor speed; an engine that tells no acceptance has the latter."""
+    return value(result, "al") is None and value(result, "decode_tps") is None
+
+
+def _told(run: Run) -> list[str]:
+    """What engines warned of while they ran, each once with its cells, without what the config has already."""
+    cells: dict[str, list[str]] = {}
+    more = []
+    for key, drafter in ((each.cell.key, each.cell.drafter) for each in run.measured):
+        known = run.document["config"].get("drafters", {}).get(drafter, {}).get("warnings", ())
+        texts = [text for text in run.warned.get(key, ()) if text not in known]
+        for text in texts[:MOST_TOLD]:
+            cells.setdefault(text, []).append(key)
+        more += [f"{key}: {len(texts) - MOST_TOLD} more like these in its warnings.jsonl"] * (len(texts) > MOST_TOLD)
+    return [f"{_few(keys)}: {text}" for text, keys in cells.items()] + more
+
+
+def _few(keys: Sequence[str]) -> str:
+    return ", ".join(keys) if len(keys) <= 3 else f"{', '.join(keys[:2])} and {len(keys) - 2} more cells"
 
 
 def _run_warnings(run: Run) -> list[str]:
@@ -107,7 +135,7 @@ def _failures(measured: Measured) -> list[str]:
     return [f"{len(failed)} of {len(measured.records)} turns failed, the first {first.request}: {first.error}"]
 
 
-def _cell_warnings(result: Result) -> list[str]:
+def _cell_warnings(result: Result, passes: bool) -> list[str]:
     key, said = result.cell.key, []
     accepted, real = value(result, "acceptance_rate"), value(result, "lossless_real")
     residual, proposed = value(result, "residual"), value(result, "effective_d")
@@ -119,7 +147,7 @@ def _cell_warnings(result: Result) -> list[str]:
         said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
         said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %")
-    if value(result, "t_verify") is None and value(result, "al") is not None:
+    if passes and value(result, "t_verify") is None and value(result, "al") is not None:
         said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
     return said
 
@@ -128,7 +156,7 @@ def exit_code(found: Sequence[Result]) -> int:
     """5 where outputs are not the baseline's or requests failed, 1 where a cell has nothing, else 0."""
     if any(value(result, "lossless_real") or value(result, "failed_requests") for result in found):
         return 5
-    return 1 if any(value(result, "al") is None for result in found) else 0
+    return 1 if any(map(_is_empty, found)) else 0
 
 
 def here(folder: str) -> Path:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from speedbench.sweep import Preflight, Sweep
+    from speedbench.sweep import Sweep
     from speedbench.types import Session
+    from speedbench.workload import Preflight
 
 DEFAULTS: Mapping[str, Any] = {
     "task": "demo",
@@ -27,6 +28,7 @@ DEFAULTS: Mapping[str, Any] = {
     "top_k": None,
     "top_p": None,
     "seed": 0,
+    "skip_long": False,
     "set": [],
     "out": None,
 }
@@ -36,7 +38,9 @@ DEMO_LIMIT = 11
 
 
 def command(
-    task: Annotated[str | None, typer.Option(help="A shipped task, or a .yaml or .jsonl file. Default: demo.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="A shipped task, or a .yaml, .jsonl, .csv or .parquet file. Default: demo.")
+    ] = None,
     runner: Annotated[
         str | None, typer.Option(help="A shipped runner, or a .yaml file. Default: smollm2-135m.")
     ] = None,
@@ -54,6 +58,9 @@ def command(
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample within this probability mass.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of sampling and of --limit. Default: 0.")] = None,
+    skip_long: Annotated[
+        bool, typer.Option("--skip-long", help="Leave out conversations that could exceed a context, and say which.")
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as ngram.max_n=3 or engine.dtype=bfloat16."),
@@ -70,18 +77,19 @@ def command(
     given = {
         "task": task, "runner": runner, "drafter": drafter, "draft_length": draft_length, "concurrency": concurrency,
         "repeats": repeats, "limit": limit, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
-        "top_p": top_p, "seed": seed, "set": set_ or None, "out": out,
+        "top_p": top_p, "seed": seed, "skip_long": skip_long or None, "set": set_ or None, "out": out,
     }  # fmt: skip
     options = _options(given, config)
-    sweep = _sweep(options)
+    sweep, skips = _sweep(options), _switch(options, "skip_long")
     path = _out(options, sweep, resume=resume)
     from speedbench import plugins, results
 
-    if results.is_complete(path, sweep.config(), resume=resume) and not dry_run:
+    # what is left out is known when a tokenizer has counted, so such a run is compared with the one there after that
+    if not skips and results.is_complete(path, sweep.config(), resume=resume) and not dry_run:
         typer.echo(f"'{path}' is complete already", err=True)
     else:
         with plugins.load("backends", sweep.runner.backend).open(sweep.runner) as session:
-            _measure(sweep, session, path, resume=resume, dry_run=dry_run, as_json=as_json)
+            _measure(sweep, session, path, skip_long=skips, resume=resume, dry_run=dry_run, as_json=as_json)
     if not dry_run:
         _print_result(path, as_json=as_json)
 
@@ -151,14 +159,28 @@ def _out(options: Mapping[str, Any], sweep: Sweep, *, resume: bool) -> Path:
     return path
 
 
-def _measure(sweep: Sweep, session: Session, path: Path, *, resume: bool, dry_run: bool, as_json: bool) -> None:
+def _switch(options: Mapping[str, Any], key: str) -> bool:
+    from speedbench.errors import UserError
+
+    if not isinstance(options[key], bool):
+        raise UserError(f"--{key.replace('_', '-')}: should be true or false (got {options[key]!r})")
+    return options[key] is True
+
+
+def _measure(
+    sweep: Sweep, session: Session, path: Path, *, skip_long: bool, resume: bool, dry_run: bool, as_json: bool
+) -> None:
+    from dataclasses import replace
+
     from speedbench import sweep as sweeps
     from speedbench.cli.progress import progress
     from speedbench.environment import snapshot
     from speedbench.results import load, writing
 
-    ahead = sweeps.preflight(sweep, session)
-    config = {**sweep.config(), "target": dict(session.facts), "drafters": ahead.document()["drafters"]}
+    ahead = sweeps.preflight(sweep, session, skip_long=skip_long)
+    sweep = replace(sweep, requests=ahead.requests)
+    said = {"target": dict(session.facts), "workload": ahead.workload, "drafters": ahead.document()["drafters"]}
+    config = {**sweep.config(), **said}
     _say_plan(sweep, ahead, path)
     if dry_run:
         _print_plan(ahead, config, path, as_json=as_json)
@@ -207,6 +229,14 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
     )
     out = tables.console(stderr=True)
     out.print(tables.plain(said), soft_wrap=True)
+    for name, counts in (("conversations", ahead.workload["categories"]), ("prompt tokens", ahead.workload["lengths"])):
+        if len(counts) > 1:
+            told = ", ".join(f"{key} {n}" for key, n in counts.items())
+            out.print(tables.plain(f"{name}: {told}"), soft_wrap=True)
+    if not ahead.workload["lengths"]:
+        out.print("prompt tokens: not counted, for there is no tokenizer here; a runner may name one", soft_wrap=True)
+    for warning in ahead.warnings:
+        out.print(tables.plain(f"warning: {warning}"), style="yellow", soft_wrap=True)
     for label, facts in ahead.drafters.items():
         if facts.get("parameters"):
             told = ", ".join(

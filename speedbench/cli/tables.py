@@ -63,11 +63,11 @@ def _cells(found: Sequence[Result], columns: Sequence[Column]) -> Table:
     return table
 
 
-def categories(result: Result) -> Table:
-    """AL and speed of one cell by category."""
+def categories(result: Result, by: str = "category") -> Table:
+    """AL and speed of one cell by category, or by what its categories were put to stand for."""
     names = ("al", "acceptance_rate", "effective_d", "decode_tps", "speedup", "lossless")
-    table = _table(f"{result.cell.key} by category")
-    table.add_column("category", overflow="fold")
+    table = _table(plain(f"{result.cell.key} by {by}"))
+    table.add_column(plain(by), overflow="fold")
     for name in ("n", *names):
         table.add_column(name, justify="right", overflow="fold")
     for category, metrics in result.by_category.items():
@@ -84,6 +84,20 @@ def positions(result: Result) -> Table:
     for i in range(result.cell.draft_length + 1):
         names = (f"accepted_at_marginal[{i}]", f"accepted_at_conditional[{i}]", f"accepted_histogram[{i}]")
         table.add_row(str(i), *(_text(result.metrics.get(name)) for name in names))
+    return table
+
+
+def buckets(result: Result, lows: Mapping[str, Sequence[int]]) -> Table:
+    """Acceptance length by tokens before a step: of the whole context, then of the answer."""
+    table = _table(f"{result.cell.key} by context")
+    table.add_column("tokens", overflow="fold")
+    for title in ("al", "n"):
+        table.add_column(title, justify="right", overflow="fold")
+    for name, begins in lows.items():
+        for low, after in zip(begins, [*begins[1:], None], strict=True):
+            found = result.metrics.get(f"{name}[{low}]")
+            span = f"{low} to {after - 1}" if after else f"{low} and more"
+            table.add_row(f"{name.removeprefix('al_by_')} {span}", _text(found), str(found.n) if found else UNKNOWN)
     return table
 
 

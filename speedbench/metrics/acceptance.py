@@ -193,7 +193,10 @@ def _by_counters(measured: Measured) -> Measurement:
     accepted drafts (engines.md, identity I1). One sample, so no interval."""
     if not measured.counted or any(each.faults or each.accepted is None for each in measured.counted):
         return UNAVAILABLE
-    decoded = sum(max(0, record.size - 1) for record in answered(measured))
+    answers, told = answered(measured), [each.generated for each in measured.counted if each.generated is not None]
+    if len(told) == len(measured.counted) and abs(sum(told) - sum(record.size for record in answers)) > len(answers):
+        return UNAVAILABLE  # other answers are in them too, or some are not, as those before a kill
+    decoded = sum(max(0, record.size - 1) for record in answers)
     steps = decoded - sum(each.accepted or 0 for each in measured.counted)
     if steps < 1:
         return UNAVAILABLE

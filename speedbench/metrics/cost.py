@@ -6,22 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from speedbench.serving.ladder import PassCost, told
 from speedbench.stats import UNAVAILABLE, block_shares, estimate, full_passes
 from speedbench.types import Measured, Measurement, Metric, Pass
 
 Seconds = Callable[[Pass], float | None]
+Told = Callable[[PassCost], float | None]
 
-# In this family `n` counts the passes of the cell, not conversations: a pass belongs to no conversation.
+# In this family `n` counts the passes of the cell, not conversations: a pass belongs to no conversation. Where an
+# engine shows no pass at all, seconds are what it told otherwise (serving/ladder.py): with its origin, and no interval.
 
 
 def t_verify(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds of the target's forward over B · (1 + D) tokens."""
-    return {"t_verify": _mean(measured, _verify)}
+    return {"t_verify": _mean(measured, _verify, lambda cost: cost.t_verify)}
 
 
 def t_draft(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds to draft for the whole batch."""
-    return {"t_draft": _mean(measured, _draft)}
+    return {"t_draft": _mean(measured, _draft, lambda cost: cost.t_draft)}
 
 
 def t_other(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -31,7 +34,7 @@ def t_other(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]
 
 def t_pass(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds of a whole pass."""
-    return {"t_pass": _mean(measured, lambda each: each.seconds)}
+    return {"t_pass": _mean(measured, lambda each: each.seconds, lambda cost: cost.t_step)}
 
 
 def other_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -42,22 +45,22 @@ def other_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurem
 
 def t_baseline(_: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds of the baseline's target forward at the same B: T_verif(B)."""
-    return {"t_baseline": UNAVAILABLE if baseline is None else _mean(baseline, _verify)}
+    return {"t_baseline": UNAVAILABLE if baseline is None else _mean(baseline, _verify, lambda cost: cost.t_verify)}
 
 
 def draft_overhead(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """t_draft / t_baseline."""
-    return {"draft_overhead": _against(measured, baseline, _draft)}
+    return {"draft_overhead": _against(measured, baseline, _draft, lambda cost: cost.t_draft)}
 
 
 def verify_overhead(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """t_verify / t_baseline: measured, never assumed to be 1."""
-    return {"verify_overhead": _against(measured, baseline, _verify)}
+    return {"verify_overhead": _against(measured, baseline, _verify, lambda cost: cost.t_verify)}
 
 
 def break_even_al(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """verify_overhead + draft_overhead: the acceptance length above which speculation pays."""
-    return {"break_even_al": _against(measured, baseline, lambda each: each.priced, _plain)}
+    return {"break_even_al": _against(measured, baseline, lambda each: each.priced, lambda cost: cost.priced, _plain)}
 
 
 def _draft(each: Pass) -> float | None:
@@ -83,18 +86,30 @@ def _known(rows: Sequence[tuple[float | None, ...]]) -> list[tuple[float, ...]]:
     return known if all(len(ours) == len(row) for ours, row in zip(known, rows, strict=True)) else []
 
 
-def _mean(measured: Measured, seconds: Seconds) -> Measurement:
+def _mean(measured: Measured, seconds: Seconds, told_by: Told | None = None) -> Measurement:
     """Σ seconds / passes at full batch; unavailable where the batch was never full, or the engine does not say."""
+    if not measured.passes and told_by is not None:
+        return _told(told(measured), told_by)
     rows = _known([(seconds(each), 1.0) for each in full_passes(measured)])
     return estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))
 
 
+def _told(cost: PassCost | None, by: Told, over: float = 1.0) -> Measurement:
+    value = None if cost is None else by(cost)
+    return (
+        UNAVAILABLE if cost is None or value is None else Measurement(value=value / over, n=cost.n, origin=cost.origin)
+    )
+
+
 def _against(
-    measured: Measured, baseline: Measured | None, seconds: Seconds, theirs_by: Seconds = _verify
+    measured: Measured, baseline: Measured | None, seconds: Seconds, told_by: Told, theirs_by: Seconds = _verify
 ) -> Measurement:
     """Mean seconds of the cell / mean verify seconds of the baseline, each resampled by itself."""
     if baseline is None:
         return UNAVAILABLE
+    if not measured.passes and not baseline.passes:
+        plain = told(baseline)
+        return UNAVAILABLE if plain is None or not plain.t_verify else _told(told(measured), told_by, plain.t_verify)
     ours = _known([(seconds(each), 1.0, 0.0, 0.0) for each in full_passes(measured)])
     theirs = _known([(0.0, 0.0, theirs_by(each), 1.0) for each in full_passes(baseline)])
     parts = [*block_shares("cell", ours), *block_shares("baseline", theirs)]

@@ -1,17 +1,70 @@
-/* The small operations between a Llama layer's matrix products, for few rows on CPU: residual and RMSNorm, rotary with
- * attention over a slot cache, and SwiGLU. Each replaces a dozen torch operators whose cost is their number.
+/* The native forward of a Llama-family model on CPU: matrix products over packed weights, the small operations between
+ * them, and the whole pass over all layers. One call from Python runs a pass; threads meet at barriers only.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The file includes itself once for each type: float, and bfloat16 as its upper half. Sums are in float; what a row
- * gets does not depend on the rows beside it. */
-
-#ifndef T
+ * Every part is compiled once for each type: float, and bfloat16 as its upper half. Sums are in float, in an order that
+ * depends on nothing but the operands: what a token gets does not depend on the tokens beside it. */
 
 #include <math.h>
+#include <omp.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+#define WIDEST_HEAD 256
 
 typedef uint16_t bf16;
+/* Floats in a vector register, and how many rows of x a tile has, so that its sums fill the registers. */
+#if defined(__AVX512F__)
+#define LANES 16
+#define TILE 12
+#elif defined(__AVX__)
+#define LANES 8
+#define TILE 3
+#else
+#define LANES 4
+#define TILE 3
+#endif
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+
+/* A weight [rows, depth] in panels (product.c), with a bias [rows] or none. */
+struct matrix {
+  const void *weight, *bias;
+  int64_t rows, depth;
+};
+
+struct layer {
+  const void *norm, *mlp_norm, *q_norm, *k_norm; /* the latter two or none */
+  struct matrix qkv, out, gate_up, down;
+};
+
+/* Who attends to what: row b's tokens stand at positions start[b] …, which are also their slots. A query sees the slots
+ * up to its own. cosine and sine [context, size], sine as (-sin, sin). */
+struct window {
+  int64_t batch, width, heads, kv, size, length, context;
+  const int64_t *start;
+  const void *cosine, *sine;
+  float scale;
+};
+
+/* One forward: ids [batch, width] → logits [batch, width or 1, vocab]; slots[i] [batch, 2·kv, length, size], keys first;
+ * taps, where any are wanted: taps[i] [batch·width, hidden] or none, what enters layer i, at last the state after the
+ * last norm. */
+struct pass {
+  struct window window;
+  int64_t layers, hidden, inner, vocab, last_only;
+  float eps;
+  const int64_t *ids;
+  const void *embedding, *norm;
+  const struct layer *layer;
+  struct matrix head;
+  void *const *slots, *const *taps;
+  void *logits;
+};
 
 static inline float from_bf16(bf16 x) {
   uint32_t bits = (uint32_t)x << 16;
@@ -26,113 +79,61 @@ static inline bf16 to_bf16(float f) { /* to nearest, ties to even */
   return (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+/* e^x within 2 in the last place, 0 below e^-87, without branches, so that loops over it run in vectors. */
+static inline float exp_of(float given) {
+  float x = given < -87 ? -87 : given > 88 ? 88 : given;
+  float n = rintf(x * 1.44269504f), r = x - n * 0.693359375f + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  uint32_t power = (uint32_t)((int32_t)n + 127) << 23;
+  float scale;
+  memcpy(&scale, &power, 4);
+  return given < -87 ? 0 : (p * r * r + r + 1) * scale;
+}
+
+static inline int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* As many threads as torch was told to use, whose OpenMP may be another copy. */
+void use_threads(int32_t count) { omp_set_num_threads(count); }
+
+/* Whether these products beat oneDNN's on such a machine: not where it has AMX for bfloat16, nor where this was never
+ * measured. */
+#if defined(__AVX2__) && defined(__FMA__)
+int32_t pays_float32(void) { return 1; }
+#else
+int32_t pays_float32(void) { return 0; }
+#endif
+#ifdef __AMX_BF16__
+int32_t pays_bfloat16(void) { return 0; }
+#else
+int32_t pays_bfloat16(void) { return pays_float32(); }
+#endif
+
 #define T float
+#define STEP 1
 #define UP(x) (x)
 #define DOWN(x) (x)
 #define NAME(f) f##_float32
-#include __FILE__
+#include "kernels_product.h"
+#include "kernels_rows.h"
+#include "kernels_attention.h"
+#include "kernels_pass.h"
 #undef T
+#undef STEP
 #undef UP
 #undef DOWN
 #undef NAME
 #define T bf16
+#define STEP 2
 #define UP(x) from_bf16(x)
 #define DOWN(x) to_bf16(x)
 #define NAME(f) f##_bfloat16
-#include __FILE__
-
-#else
-
-/* x [rows, width] += y where y is given; out = RMSNorm(x) * weight. */
-void NAME(add_norm)(T *x, const T *y, const T *weight, T *out, long rows, long width, float eps) {
-#pragma omp parallel for if (rows > 8)
-  for (long r = 0; r < rows; r++) {
-    T *row = x + r * width, *to = out + r * width;
-    if (y)
-      for (long i = 0; i < width; i++) row[i] = DOWN(UP(row[i]) + UP(y[r * width + i]));
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (long i = 0; i < width; i++) sum += UP(row[i]) * UP(row[i]);
-    float scale = 1 / sqrtf(sum / width + eps);
-    for (long i = 0; i < width; i++) to[i] = DOWN(UP(row[i]) * scale * UP(weight[i]));
-  }
-}
-
-/* both [rows, 2·width]: gate and up side by side; out [rows, width] = silu(gate) * up. */
-void NAME(swiglu)(const T *both, T *out, long rows, long width) {
-#pragma omp parallel for if (rows > 3)
-  for (long r = 0; r < rows; r++) {
-    const T *gate = both + 2 * r * width, *up = gate + width;
-#pragma omp simd
-    for (long i = 0; i < width; i++) {
-      float g = UP(gate[i]);
-      out[r * width + i] = DOWN(g / (1 + expf(-g)) * UP(up[i]));
-    }
-  }
-}
-
-/* Turn one head by the angles of its position. */
-static inline void NAME(turn)(const T *in, const T *cosine, const T *sine, float *out, long size) {
-  long half = size / 2;
-  for (long i = 0; i < half; i++) {
-    float a = UP(in[i]), b = UP(in[i + half]);
-    out[i] = a * UP(cosine[i]) - b * UP(sine[i + half]);
-    out[i + half] = b * UP(cosine[i + half]) + a * UP(sine[i + half]);
-  }
-}
-
-/* One query over the slots 0 … count-1 of a head; scores is scratch for count floats. */
-static inline void NAME(look)(const float *query, const T *keys, const T *values, float *scores, T *out, long count,
-                              long size, float scale) {
-  float most = -INFINITY, sum = 0, mixed[256];
-  for (long s = 0; s < count; s++) {
-    float dot = 0;
-#pragma omp simd reduction(+ : dot)
-    for (long i = 0; i < size; i++) dot += query[i] * UP(keys[s * size + i]);
-    scores[s] = dot * scale;
-    most = scores[s] > most ? scores[s] : most;
-  }
-#pragma omp simd reduction(+ : sum)
-  for (long s = 0; s < count; s++) {
-    scores[s] = expf(scores[s] - most);
-    sum += scores[s];
-  }
-  for (long i = 0; i < size; i++) mixed[i] = 0;
-  for (long s = 0; s < count; s++) {
-    float weight = scores[s] / sum;
-#pragma omp simd
-    for (long i = 0; i < size; i++) mixed[i] += weight * UP(values[s * size + i]);
-  }
-  for (long i = 0; i < size; i++) out[i] = DOWN(mixed[i]);
-}
-
-/* qkv [batch, width, heads + 2·kv, size], not yet turned; cosine and sine [batch, width, size], sine as
- * (-sin, sin); slots [batch, 2·kv, length, size], keys first; place [batch, width]: the slot of each token;
- * scratch [threads, length]; out [batch, width, heads, size]. A query sees the slots up to its own. */
-void NAME(attend)(const T *qkv, const T *cosine, const T *sine, T *slots, const int64_t *place, float *scratch, T *out,
-                  long batch, long width, long heads, long kv, long size, long length, float scale) {
-  long all = heads + 2 * kv, group = heads / kv;
-  for (long t = 0; t < batch * width; t++)
-    for (long h = 0; h < kv; h++) {
-      T *base = slots + (t / width) * 2 * kv * length * size + place[t] * size;
-      float turned[256];
-      NAME(turn)(qkv + (t * all + heads + h) * size, cosine + t * size, sine + t * size, turned, size);
-      T *key = base + h * length * size;
-      for (long i = 0; i < size; i++) key[i] = DOWN(turned[i]);
-      memcpy(base + (kv + h) * length * size, qkv + (t * all + heads + kv + h) * size, size * sizeof(T));
-    }
-#pragma omp parallel for collapse(2) schedule(dynamic, 1)
-  for (long b = 0; b < batch; b++)
-    for (long h = 0; h < heads; h++) {
-      const T *keys = slots + (b * 2 * kv + h / group) * length * size, *values = keys + kv * length * size;
-      for (long w = 0; w < width; w++) {
-        long t = b * width + w;
-        float query[256];
-        NAME(turn)(qkv + (t * all + h) * size, cosine + t * size, sine + t * size, query, size);
-        NAME(look)(query, keys, values, scratch + (b * heads + h) * length, out + (t * heads + h) * size,
-                   place[t] + 1, size, scale);
-      }
-    }
-}
-
-#endif
+#include "kernels_product.h"
+#include "kernels_rows.h"
+#include "kernels_attention.h"
+#include "kernels_pass.h"

@@ -9,7 +9,6 @@ CPU, reads only the slots in use, and builds mask and rotary once a pass: most o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
-from speedbench.native.kernels import WIDEST_HEAD, Kernels, kernels
-from speedbench.native.packed import FEWEST, Linear, can_pack, linear
+from speedbench.native.fused import Ends, Fused, Parts
+from speedbench.native.kernels import WIDEST_HEAD, Kernels, kernels, place, window
+from speedbench.native.packed import FEWEST, Product, can_pack, linear
 from speedbench.native.slots import Slots, Window
 from speedbench.native.target import Seen, refuse_state
 
@@ -68,18 +68,6 @@ def inverse_frequencies(config: Any, width: int) -> Tensor:
     return stretched
 
 
-@dataclass(slots=True)
-class _Layer:
-    norm: Tensor
-    qkv: Linear
-    out: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-
-
 class LeanTarget:
     """A dense Llama-family model over a slot cache."""
 
@@ -119,6 +107,7 @@ class LeanTarget:
         self._eps_there = torch.tensor(self._eps, dtype=self._norm_dtype)
         fits_kernels = device.type == "cpu" and pack and self._width <= WIDEST_HEAD
         self._kernels = kernels(dtype) if fits_kernels else None
+        self._fused = self._fuse()
         self.run: Run = self._run
         """What a forward calls: replaced when the runner asks for torch.compile or CUDA graphs."""
 
@@ -130,7 +119,15 @@ class LeanTarget:
     @property
     def uses_kernels(self) -> bool:
         """Whether passes of few rows run in kernels.c."""
-        return self._kernels is not None and self._layers[0].q_norm is None
+        return self._fused is not None or (self._kernels is not None and self._layers[0].q_norm is None)
+
+    def _fuse(self) -> Fused | None:
+        """The forward as one call into C, where its products are ours."""
+        if self._kernels is None or not isinstance(self._head, Product) or not all(x.is_ours for x in self._layers):
+            return None
+        ends = Ends(self._embedding, self._norm, self._head, self._cos, self._sin)
+        sizes = {"heads": self._heads, "kv": self._kv_heads, "inner": self._inner}
+        return Fused(self._kernels, self._layers, ends, **sizes, eps=self._eps)
 
     def slots(self, batch: int, length: int, *, static: bool = False) -> Slots:
         slots = Slots(self.layers, batch, length, self.dtype, self.device, static=static, context=self.context)
@@ -147,7 +144,6 @@ class LeanTarget:
     def head(self, x: Tensor) -> Tensor:
         return self._head(x.reshape(-1, self._hidden)).view(*x.shape[:-1], -1)
 
-    @torch.inference_mode()
     def forward(
         self,
         slots: Slots,
@@ -157,27 +153,30 @@ class LeanTarget:
         last_only: bool = False,
         taps: Sequence[int] = (),
     ) -> Seen:
-        if self._kernels is not None and self.uses_kernels and ids.numel() <= FEW:
-            unmasked = slots.window(start, ids.shape[1], masked=False)
-            return self._run_few(self._kernels, slots, ids, unmasked, last_only, taps)
-        return self.run(slots, ids, slots.window(start, ids.shape[1]), last_only, taps)
+        if self._fused is not None:
+            return self._fused(slots, ids, start, last_only, taps)
+        with torch.inference_mode():
+            if self._kernels is not None and self.uses_kernels and ids.numel() <= FEW:
+                return self._run_few(self._kernels, slots, ids, start, last_only, taps)
+            return self.run(slots, ids, slots.window(start, ids.shape[1]), last_only, taps)
 
     def _run_few(
-        self, few: Kernels, slots: Slots, ids: Tensor, window: Window, last_only: bool, taps: Sequence[int]
+        self, few: Kernels, slots: Slots, ids: Tensor, start: Sequence[int], last_only: bool, taps: Sequence[int]
     ) -> Seen:
         """The same forward for few rows, all but the matrix products in kernels.c; rows of padding stay zero."""
         batch, width = ids.shape
-        real, places = batch * width, window.positions.reshape(-1)
-        cos, sin = self._cos[places], self._sin[places]
+        real = batch * width
+        seen = window(self._heads, self._kv_heads, self._cos, self._sin)
+        place(seen, start, width, slots.length)
         x = F.embedding(self._padded(ids.reshape(-1)), self._embedding)
         h, mixed, y = torch.zeros_like(x), x.new_zeros(len(x), self._heads * self._width), None
-        gated, scratch = x.new_zeros(len(x), self._inner), torch.empty(batch * self._heads * slots.length)
+        gated = x.new_zeros(len(x), self._inner)
         features: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers):
             few.add_norm(x, y, layer.norm, h, real, self._eps)
             if index in taps:
                 features[index] = x[:real].view(batch, width, -1).clone()
-            few.attend(layer.qkv(h), cos, sin, slots.both(index), window.slots, scratch, mixed, self._heads)
+            few.attend(seen, layer.qkv(h), slots.both(index), mixed)
             few.add_norm(x, layer.out(mixed), layer.mlp_norm, h, real, self._eps)
             few.swiglu(layer.gate_up(h), gated, real)
             y = layer.down(gated)
@@ -233,7 +232,7 @@ class LeanTarget:
     def _attend(
         self,
         index: int,
-        layer: _Layer,
+        layer: Parts,
         qkv: Tensor,
         slots: Slots,
         window: Window,
@@ -278,10 +277,10 @@ class _Reader:
         return self(*names) if names[0] in self._tensors else None
 
 
-def _layer(read: _Reader, prefix: str, pack: bool) -> _Layer:
+def _layer(read: _Reader, prefix: str, pack: bool) -> Parts:
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     qkv = [f"{attention}{x}_proj" for x in "qkv"]
-    return _Layer(
+    return Parts(
         norm=read(prefix + "input_layernorm.weight"),
         qkv=linear(read(*(f"{x}.weight" for x in qkv)), read.maybe(*(f"{x}.bias" for x in qkv)), pack=pack),
         out=linear(read(attention + "o_proj.weight"), read.maybe(attention + "o_proj.bias"), pack=pack),

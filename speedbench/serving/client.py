@@ -34,8 +34,6 @@ Message = Mapping[str, Any]
 Value = TypeVar("Value")
 
 _OPTION = "stream_options"
-_KEEP = 3.0
-"""Seconds that an idle connection is kept; servers drop theirs after 5, and a call must not meet that."""
 _GRACE = 1.0
 """Seconds to wait, after the end marker, for the end of the body, so that the connection can be used again."""
 _QUICK = 30.0
@@ -238,8 +236,10 @@ class Client:
         headers = {"Accept-Encoding": "identity"}  # a packer would hold events back
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
+        # A connection for each call: some servers drop one that was used (llama.cpp's did, in half of quick runs), and
+        # connecting is not in a call's times.
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP), headers=headers, trace_configs=[trace],
+            connector=aiohttp.TCPConnector(limit=0, force_close=True), headers=headers, trace_configs=[trace],
             timeout=aiohttp.ClientTimeout(total=self.timeouts.total, sock_connect=self.timeouts.connect),
         )  # fmt: skip
 

@@ -9,17 +9,32 @@ import gc
 import queue
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from speedbench.errors import UserError
-from speedbench.serving.client import Client, Message
+from speedbench.serving.client import Message
 from speedbench.serving.exchange import Exchange
 from speedbench.types import Conversation, Sampling
+
+Value = TypeVar("Value")
+
+
+class Caller(Protocol):
+    """What makes the calls, on a loop of its own: a client, or an engine in a process of ours."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def submit(self, coroutine: Coroutine[Any, Any, Value]) -> Future[Value]: ...
+
+    async def chat(
+        self, messages: Sequence[Message], sampling: Sampling, extra: Mapping[str, Any] | None = None
+    ) -> Exchange: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +61,7 @@ Call = Callable[[Asked], Awaitable[Exchange]]
 """How a turn's call is made; it runs on the client's loop."""
 
 
-def by_chat(client: Client, sampling: Sampling, extra: Mapping[str, Any] | None = None) -> Call:
+def by_chat(client: Caller, sampling: Sampling, extra: Mapping[str, Any] | None = None) -> Call:
     """Every turn as messages to the chat endpoint."""
 
     async def call(asked: Asked) -> Exchange:
@@ -56,7 +71,7 @@ def by_chat(client: Client, sampling: Sampling, extra: Mapping[str, Any] | None 
 
 
 def hold(
-    client: Client, work: Sequence[Conversation], call: Call, *, concurrency: int, rate: float | None = None,
+    client: Caller, work: Sequence[Conversation], call: Call, *, concurrency: int, rate: float | None = None,
     seed: int = 0, room: int = 1024,
 ) -> Iterator[Held]:  # fmt: skip
     """Hold all conversations, in order and at most `concurrency` at once; yield each turn as its call ends.
@@ -81,7 +96,7 @@ def arrivals(count: int, rate: float | None, seed: int) -> list[float]:
     return due
 
 
-def _taken(client: Client, driver: _Driver) -> Iterator[Held]:
+def _taken(client: Caller, driver: _Driver) -> Iterator[Held]:
     """The turns, in the thread of whoever iterates."""
     with _short_pauses():
         running: Future[None] = client.submit(driver.run())
@@ -111,7 +126,7 @@ class _Driver:
     """C workers on the client's loop, and the queue to the thread that takes what they made."""
 
     def __init__(
-        self, client: Client, work: Sequence[Conversation], call: Call, concurrency: int, due: Sequence[float],
+        self, client: Caller, work: Sequence[Conversation], call: Call, concurrency: int, due: Sequence[float],
         room: int,
     ) -> None:  # fmt: skip
         self._loop, self._call, self._workers = client.loop, call, min(concurrency, len(work))

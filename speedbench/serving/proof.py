@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from speedbench.errors import UserError
-from speedbench.serving.client import Client
-from speedbench.serving.load import by_chat, hold
-from speedbench.serving.payloads import told
+from speedbench.serving.exchange import Exchange
+from speedbench.serving.load import Caller, by_chat, hold
+from speedbench.serving.payloads import Told, told
 from speedbench.serving.prometheus import Scrape, counted
 from speedbench.serving.records import Reading
 from speedbench.types import Conversation, Request, Sampling
@@ -21,18 +21,12 @@ _WARM = Sampling(max_tokens=48)
 
 
 def prove(
-    client: Client,
-    scraped: Callable[[], Scrape | None],
-    concurrency: int,
-    reading: Reading,
-    extra: Mapping[str, Any],
-    *,
-    sure: bool,
+    client: Caller, scraped: Callable[[], Scrape | None], concurrency: int, reading: Reading, extra: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Warm the server up at its concurrency and see whether it drafts; (what was seen, warnings).
 
-    Raises `UserError` for a baseline that drafts, for a drafter that must draft in every step (`sure`) and did not, and
-    for a server that answers none of the requests.
+    Raises `UserError` for a baseline that drafts, for a drafter that drafts in every step (`reading.fixed`) and did
+    not, and for a server that answers none of the requests or counts no tokens.
     """
     before = scraped()
     work = [
@@ -41,30 +35,53 @@ def prove(
     ]
     exchanges = [one.exchange for one in hold(client, work, by_chat(client, _WARM, extra), concurrency=concurrency)]
     after = scraped()
-    failed = [exchange.failure for exchange in exchanges if exchange.failure is not None]
-    if len(failed) == len(exchanges):
-        raise UserError(f"the server answers no request; the first says {failed[0]}")
-    said = [found for found in (told(exchange.payload) for exchange in exchanges) if found is not None]
-    proposed = [p for p in (found.proposed if found.proposed is not None else found.most_proposed for found in said)
-                if p is not None]  # fmt: skip
-    by_answers = sum(proposed) if proposed else None
+    notes = _refuse_mute(exchanges)
+    by_answers = _sum(_drafts(told(exchange.payload)) for exchange in exchanges)
     moved = counted(before, after) if before is not None and after is not None else None
-    by_counters = moved.proposed if moved is not None and not moved.faults else None
-    seen: dict[str, Any] = {
+    by_counters = None
+    if moved is not None and not moved.faults:
+        by_counters = _first(moved.proposed, moved.drafted, moved.accepted, moved.steps)
+    known = [n for n in (by_answers, by_counters) if n is not None]
+    speculates = any(known) if known else None
+    seen = {
         "requests": len(exchanges),
-        "proposed_by_answers": by_answers,
-        "proposed_by_counters": by_counters,
-        "speculates": _speculates(by_answers, by_counters),
+        "drafts_by_answers": by_answers,
+        "drafts_by_counters": by_counters,
+        "speculates": speculates,
     }
-    return seen, _verdict(seen["speculates"], reading, sure)
+    return seen, [*notes, *_verdict(speculates, reading)]
 
 
-def _speculates(*proposed: int | None) -> bool | None:
-    known = [n for n in proposed if n is not None]
-    return any(known) if known else None
+def _refuse_mute(exchanges: Sequence[Exchange]) -> list[str]:
+    """What to be warned of where some requests failed; raises `UserError` where no answer can be used."""
+    failed = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    if failed and len(failed) == len(exchanges):
+        raise UserError(f"the server answers no request; the first says {failed[0]}")
+    if all(exchange.tokens is None for exchange in exchanges if exchange.failure is None):
+        raise UserError("the server tells neither usage nor token ids, so nothing can count the tokens of its answers")
+    return [f"{len(failed)} of {len(exchanges)} requests before the first block failed, the first with {failed[0]}"
+            ] if failed else []  # fmt: skip
 
 
-def _verdict(speculates: bool | None, reading: Reading, sure: bool) -> list[str]:
+def _drafts(found: Told | None) -> int | None:
+    """Drafts of an answer, or, where they are not told, what only drafts can have saved; None: cannot be seen."""
+    if found is None:
+        return None
+    saved = None if found.forwards is None or found.tokens is None else found.tokens - 1 - found.forwards
+    return _first(found.proposed, found.most_proposed, found.accepted, saved or None)
+
+
+def _first(*numbers: int | None) -> int | None:
+    return next((n for n in numbers if n is not None), None)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Over those that are known; None where none is."""
+    known = [n for n in numbers if n is not None]
+    return sum(known) if known else None
+
+
+def _verdict(speculates: bool | None, reading: Reading) -> list[str]:
     if reading.draft_length == 0:
         if speculates:
             raise UserError(
@@ -73,6 +90,6 @@ def _verdict(speculates: bool | None, reading: Reading, sure: bool) -> list[str]
         return []
     if speculates is None:
         return ["the server tells nothing of its drafts, so that it speculates at all is not proven"]
-    if not speculates and sure:
+    if not speculates and reading.fixed:
         raise UserError("the server drafted nothing in its first requests: the drafter is not engaged; see its log")
     return [] if speculates else ["the drafter found nothing to draft in the first requests; it may not be engaged"]

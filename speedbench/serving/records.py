@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from speedbench.serving.acceptance import Acceptance, acceptance, from_chunks
 from speedbench.serving.client import Message
@@ -26,6 +27,8 @@ class Reading:
     """Whether the drafter proposes D in every step."""
     by_chunks: bool = False
     """Whether acceptance may be guessed from chunks where the server tells none."""
+    most: int | None = None
+    """The tokens that an answer may have, where it was told."""
 
 
 def read(held: Held, reading: Reading) -> tuple[Record, list[str]]:
@@ -43,9 +46,12 @@ def read(held: Held, reading: Reading) -> tuple[Record, list[str]]:
         request=request.id, category=request.category, turn=held.turn, prompt_tokens=_prompt_tokens(exchange),
         prompt_sha=_prompt_sha(exchange, said, held.messages), output=tuple(ids) if whole else (), steps=found.steps,
         sent=exchange.sent, first=exchange.first, last=exchange.last, first_tokens=_first_tokens(exchange, tokens),
-        prefill=said.prefill if said else None, finish=finish, raw=exchange.payload,
-        tokens=None if whole else tokens, text=exchange.text, counts=found.counts, told=found.origin,
+        prefill=said.prefill if said else None, finish=finish, raw=_raw(exchange, whole),
+        tokens=None if whole else tokens, text=exchange.text, counts=found.counts,
+        told=found.origin if tokens else "unavailable",
     )  # fmt: skip
+    if finish == "length" and reading.most is not None and tokens < reading.most:
+        notes.append(f"answers end at the server's limit, before the {reading.most} tokens asked for")
     return record, notes
 
 
@@ -53,24 +59,30 @@ def _acceptance(
     exchange: Exchange, said: Told | None, tokens: int, finish: Finish, reading: Reading
 ) -> tuple[Acceptance, list[str]]:
     """Of a baseline, plain steps; of a drafter, what the server told, or, if that is wanted, what the chunks hint."""
-    found = acceptance(
-        said, tokens=tokens, draft_length=reading.draft_length, finish=finish, fixed=reading.fixed
-    )  # fmt: skip
-    notes = [*(said.faults if said else ()), *found.faults]
-    if found.origin == "unavailable" and tokens > 1:
-        if reading.by_chunks:
-            return from_chunks(_sizes(exchange), draft_length=reading.draft_length), notes
-        notes.append(not_found(exchange.payload))
-    return found, notes
+    d = reading.draft_length
+    found = acceptance(said, tokens=tokens, draft_length=d, finish=finish, fixed=reading.fixed)
+    if d == 0 or found.origin != "unavailable" or tokens < 2:
+        return found, list(found.faults)
+    missing = [] if found.source else [not_found(exchange.payload)]
+    if reading.by_chunks:
+        guessed = from_chunks(_sizes(exchange), draft_length=d)
+        return guessed, [*found.faults, *guessed.faults]
+    return found, [*found.faults, *missing]
 
 
 def _sizes(exchange: Exchange) -> list[int]:
-    """Tokens of each event, where they are known; else the answer's tokens spread evenly over its events."""
-    so_far = [tokens for _, tokens in exchange.progress]
-    if so_far and so_far[-1] == exchange.tokens:
-        return [after - before for before, after in zip([0, *so_far], so_far, strict=False) if after > before]
-    events, tokens = len({delta.at for delta in exchange.deltas}), exchange.tokens or 0
-    return [tokens * (i + 1) // events - tokens * i // events for i in range(events)] if events else []
+    """Tokens of each event, where they are known; else the answer's tokens spread evenly over its events.
+
+    The prefill's token is one event of its own here, whatever came with it.
+    """
+    so_far, tokens = [each for _, each in exchange.progress], exchange.tokens or 0
+    if so_far and so_far[-1] == tokens:
+        sizes = [after - before for before, after in zip([0, *so_far], so_far, strict=False)]
+    else:
+        events = len({delta.at for delta in exchange.deltas})
+        sizes = [tokens * (i + 1) // events - tokens * i // events for i in range(events)]
+    first, *rest = [size for size in sizes if size > 0] or [0]
+    return [min(first, 1), first - 1, *rest]
 
 
 def _failed(held: Held, error: str) -> tuple[Record, list[str]]:
@@ -79,9 +91,21 @@ def _failed(held: Held, error: str) -> tuple[Record, list[str]]:
         request=request.id, category=request.category, turn=held.turn, prompt_tokens=_prompt_tokens(exchange),
         prompt_sha=_prompt_sha(exchange, None, held.messages), output=(), steps=(), sent=exchange.sent,
         first=exchange.first, last=exchange.last, first_tokens=0, prefill=None, finish="error", error=error,
-        raw=exchange.payload or None, told="unavailable",
+        raw=_raw(exchange, False) or None, told="unavailable",
     )  # fmt: skip
     return record, []
+
+
+_KNOWN = ("prompt_token_ids", "token_ids")
+
+
+def _raw(exchange: Exchange, whole: bool) -> Any:
+    """What was sent, but for the prompt's ids, of which the sha is kept, and the answer's where the record has them."""
+    left_out = _KNOWN if whole else _KNOWN[:1]
+    payload = {key: value for key, value in exchange.payload.items() if key not in left_out}
+    if "choices" in payload:
+        payload["choices"] = [{k: v for k, v in each.items() if k not in left_out} for each in payload["choices"]]
+    return payload
 
 
 def _finish(exchange: Exchange) -> Finish:

@@ -3,6 +3,7 @@
 TensorRT-LLM 1.0 to 1.4 (_torch/pyexecutor/py_executor.py, `_update_iter_stats`). A read drains a queue of at most
 `iter_stats_max_iterations` (1,000), which drops the oldest silently: read often, one reader only. Times are
 milliseconds of wall clock from the start of an iteration to its results, so with the overlap scheduler they overlap.
+A row is stamped with the wall clock when its iteration begins, so from one stamp to the next is what a pass took.
 `draftOverhead` is draft latency / iteration latency, and a draft latency there is only where the drafter is an engine
 of its own; in one-model mode, the default, it is written as 0.0 and means nothing.
 """
@@ -12,14 +13,19 @@ of its own; in one-model mode, the default, it is written as 0.0 and means nothi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from speedbench.serving.payloads.body import node, number, seconds, whole
+from speedbench.types import Pass
 
 ROUNDING = 0.01
+_STAMP = "%m-%d-%Y %H:%M:%S.%f"
+_ASTRAY = 1.0
+"""Seconds by which a pass cannot be longer than its iteration: then the clock was set, or nothing ran meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,19 @@ class Iteration:
     raw: Mapping[str, Any]
 
     @property
+    def begun(self) -> datetime | None:
+        """By the wall clock; None where it is not told."""
+        try:
+            return datetime.strptime(str(self.raw.get("timestamp")), _STAMP)
+        except ValueError:
+            return None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether something was decoded and nothing prefilled."""
+        return self.context == 0 and bool(self.batch)
+
+    @property
     def verify(self) -> float | None:
         """Seconds of all but the drafting: target, sampling and bookkeeping; None where drafting is not told."""
         return None if self.draft is None else self.seconds - self.draft
@@ -63,7 +82,7 @@ class Iterations:
     @property
     def decode(self) -> tuple[Iteration, ...]:
         """Those in which something was decoded and nothing prefilled."""
-        return tuple(row for row in self.rows if row.context == 0 and row.batch)
+        return tuple(row for row in self.rows if row.decodes)
 
 
 def iterations(rows: Iterable[Mapping[str, Any] | str]) -> Iterations:
@@ -86,6 +105,31 @@ def iterations(rows: Iterable[Mapping[str, Any] | str]) -> Iterations:
     faults += ["iter went down: the engine began anew meanwhile"] if any(gap < -1 for gap in gaps) else []
     faults += [problem for row in kept for problem in _problems(row)]
     return Iterations(rows=kept, lost=sum(gap for gap in gaps if gap > 0), faults=tuple(faults))
+
+
+def passes(rows: Sequence[Iteration], at: float) -> Iterator[Pass]:
+    """The decode passes among neighbouring rows, but for the last row, which ends only as the next begins.
+
+    A pass takes from its own beginning to that of the decode pass after it, for with the overlap scheduler an
+    iteration's seconds are those of two; where rows are not stamped, there is nothing else. They were read `at`.
+    """
+    for row, after in pairwise(rows):
+        whole_pass = _seconds(row, after)
+        if row.decodes and row.batch and whole_pass is not None:
+            yield Pass(
+                at=at, batch=row.batch, width=None, proposed=row.proposed, draft=row.draft, verify=None, other=None,
+                whole=whole_pass,
+            )  # fmt: skip
+
+
+def _seconds(row: Iteration, after: Iteration) -> float | None:
+    """None where the next is no decode pass, or is not the next."""
+    begun, ended = row.begun, after.begun
+    if begun is None or ended is None:
+        return row.seconds
+    took = (ended - begun).total_seconds()
+    neighbours = after.number == row.number + 1 and after.decodes
+    return took if neighbours and 0 < took < row.seconds + _ASTRAY else None
 
 
 def _document(row: Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
+from speedbench.types.tasks import Request, Sized, Task
 from speedbench.types.values import (
     Cell,
     Counted,
@@ -17,13 +18,11 @@ from speedbench.types.values import (
     Origin,
     Pass,
     Record,
-    Request,
     Result,
     Runner,
     Sampling,
     Settings,
     Step,
-    Task,
 )
 
 __all__ = [
@@ -51,6 +50,7 @@ __all__ = [
     "Sampling",
     "Session",
     "Settings",
+    "Sized",
     "Step",
     "Task",
 ]

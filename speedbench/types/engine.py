@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from speedbench.types.values import Counted, Drafting, Pass, Record, Request, Runner, Sampling
+from speedbench.types.tasks import Request
+from speedbench.types.values import Counted, Drafting, Pass, Record, Runner, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The words everybody uses, frozen, as the data flows: Task → Request → Cell → Pass, Step → Record → Result."""
+"""The words everybody uses, frozen, as the data flows: Cell → Pass, Step → Record → Result; before them tasks.py."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -29,32 +29,6 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A workload: where prompts come from (`source`, with its settings in `where`) and what they are."""
-
-    name: str
-    title: str
-    version: int
-    licence: str
-    source: str
-    where: Settings
-    max_tokens: int = 64
-    system: str | None = None
-    folder: str = ""
-    """The folder of the YAML, against which a source resolves relative files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One conversation to hold: user turns, replayed one call at a time with the model's own answers between."""
-
-    id: str
-    category: str
-    turns: tuple[str, ...]
-    system: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """A recipe: backend, target model and engine settings; `drafters` maps a label to its settings."""
 
@@ -64,6 +38,8 @@ class Runner:
     model: str
     engine: Settings = field(default_factory=dict)
     drafters: Mapping[str, Settings] = field(default_factory=dict)
+    tokenizer: str = ""
+    """Where the target's tokenizer is, for engines that deal in text: a folder, a hub id, or as `model` names one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +100,8 @@ class Pass:
     """Live sequences; the pass is at full batch when this equals the cell's concurrency."""
     width: int | None
     """Tokens verified per sequence, 1 + the longest proposal (or the static width); None: not told."""
-    proposed: int
+    proposed: int | None
+    """Of all sequences; None: not told."""
     draft: float | None
     verify: float | None
     other: float | None

@@ -29,6 +29,7 @@ PARAMS: Mapping[str, str] = {
     "batch-size": "n_batch",
     "ubatch-size": "n_ubatch",
     "metrics": "endpoint_metrics",
+    "log-verbosity": "verbosity",
     "kv-unified": "kv_unified",
     "warmup": "warmup",
     "seed": "sampling.seed",
@@ -110,6 +111,7 @@ def _flags(wanted: Wanted) -> dict[str, Any]:
         "ctx-size": each * wanted.batch if each else None,
         "kv-unified": False,
         "metrics": True,
+        "log-verbosity": 4,  # from which its log says what drafting took; it logs requests then, not passes
         "seed": engine["seed"],
         "threads": engine["threads"],
         "n-gpu-layers": engine["gpu_layers"],

@@ -9,12 +9,14 @@ installed, its own classes are asked instead (surface.introspected).
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
 from speedbench.errors import UserError
+from speedbench.serving import trtllm_worker
 from speedbench.serving.plan import HOST, LaunchPlan, Wanted, attach, captured, compact, extended
 from speedbench.serving.surface import Surface, check, introspected, surface
 
@@ -30,6 +32,9 @@ def trtllm_plan(wanted: Wanted, llmapi: ModuleType | None = None) -> LaunchPlan:
     """One (drafter, D, concurrency); `llmapi` is the installed `tensorrt_llm.llmapi`, where there is one."""
     engine, names = wanted.engine, surface("trtllm", wanted.names)
     names = introspected(names, llmapi) if llmapi else names
+    inside = bool(engine["api"])
+    if inside and engine["url"]:
+        raise UserError("engine.api: runs the engine in a process of ours; leave it out, or engine.url, a server's")
     if engine["api_key_env"] and not engine["url"]:
         raise UserError(f"engine.api_key_env: trtllm-serve takes no key; it answers on {HOST} alone, so leave it out")
     decoding, fields = speculation(wanted, names)
@@ -38,7 +43,7 @@ def trtllm_plan(wanted: Wanted, llmapi: ModuleType | None = None) -> LaunchPlan:
     parts = {part: said[key] for key, part in _PARTS.items() if said[key] is not None}
     warnings = check(names, {"llm": said, **parts, **({decoding: fields} if decoding else {})})
     env = {name: str(value) for name, value in engine["env"].items()}
-    model, inside = wanted.place(wanted.model), bool(engine["api"])
+    model = wanted.place(wanted.model)
     serve = str(PurePath(engine["python"]).with_name("trtllm-serve")) if engine["python"] else "trtllm-serve"
     argv = (serve, model, "--host", HOST, "--port", str(wanted.port), names.facts["config_flag"], f"{{folder}}/{_FILE}")
     plan = LaunchPlan(
@@ -47,7 +52,7 @@ def trtllm_plan(wanted: Wanted, llmapi: ModuleType | None = None) -> LaunchPlan:
         mode="api" if inside else "command",
         url=wanted.url,
         model=model,
-        argv=() if inside else argv,
+        argv=(engine["python"] or sys.executable, trtllm_worker.__file__) if inside else argv,
         env=extended("engine.env", _forced(wanted, names, decoding), env),
         kwargs={"model": model, **said} if inside else {},
         files={} if inside else {_FILE: json.dumps(said, indent=1) + "\n"},  # JSON is YAML
@@ -125,13 +130,9 @@ def _notes(wanted: Wanted, names: Surface, decoding: str) -> list[str]:
     return notes
 
 
-def objects(kwargs: Mapping[str, Any], names: Surface, llmapi: ModuleType) -> dict[str, Any]:
-    """The keyword arguments with the engine's own classes in place of mappings, for `LLM(**…)`."""
-    made = dict(kwargs)
-    for key, part in _PARTS.items():
-        if made.get(key) is not None:
-            made[key] = getattr(llmapi, part)(**made[key])
-    if made.get("speculative_config") is not None:
-        fields = dict(made["speculative_config"])
-        made["speculative_config"] = getattr(llmapi, names.sections[fields.pop("decoding_type")]["class"])(**fields)
+def classes(kwargs: Mapping[str, Any], names: Surface) -> dict[str, str]:
+    """Which of the keyword arguments the LLM API takes as objects of its own, and of which class."""
+    made = {key: part for key, part in _PARTS.items() if kwargs.get(key) is not None}
+    if kwargs.get("speculative_config") is not None:
+        made["speculative_config"] = names.sections[kwargs["speculative_config"]["decoding_type"]]["class"]
     return made

