@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, replace
 import pytest
 from builders import measured, record, steps, timed, values
 
-from speedbench.metrics import acceptance, server, step
+from speedbench.metrics import acceptance, server, step, throughput
 from speedbench.types import Counted, Counts, Measured, Record
 from speedbench.validate import problems
 
@@ -104,3 +104,21 @@ def test_steps_of_the_first_event_are_not_in_the_time_after_it() -> None:
     # 31 tokens, the first event brought 16: half of the 10 steps came with it, 5 took the 2 s
     early = replace(record(steps(*[2] * 10), first=1.0, last=3.0), first_tokens=16)
     assert step.t_step(measured(early, d=2), None)["t_step"].value == pytest.approx(2.0 / 5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        summed(committed=20, steps=8, accepted=12, proposed=32, drafted=8),
+        replace(record(steps(*[1] * 10), first=1.0, last=3.0), output=(), tokens=21),
+        replace(record(first=1.0, last=3.0), output=(), tokens=21, told="unavailable"),
+    ],
+    ids=["sums", "steps without times", "nothing"],
+)
+def test_the_whole_cells_rate_has_all_tokens_of_an_answer_whose_steps_are_not_timed(answer: Record) -> None:
+    # 21 tokens from 1 s to 3 s, sent at 0; the other is sent at 2, when 1 + 10 of them were there
+    other = replace(answer, request="r1", sent=2.0, first=3.0, last=5.0)
+    alone = throughput.output_tps(measured(answer), None)["output_tps"]
+    assert (alone.value, alone.origin) == (21 / 3, "estimated")
+    both = throughput.output_tps(measured(answer, other, b=2), None)["output_tps"]
+    assert both.value == pytest.approx((10 + 1) / 1)  # from 2 s to 3 s, with the other's first

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from speedbench.stats import UNAVAILABLE, answered, block_shares, estimate, full_passes, ratio_of_sums, shares, tallied
-from speedbench.types import Measured, Measurement, Metric, Record
+from speedbench.types import Measured, Measurement, Metric, Origin, Record
 
 
 def decode_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -23,7 +23,8 @@ def output_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measureme
     With passes: the steady window is the full-batch passes, drafting, verifying and the rest, without prefills.
     Each commits B · al tokens, so it is B · al / mean seconds of a full-batch pass.
     Without: the stretches in which at least `concurrency` requests were in flight (sent, and not ended), prefills
-    included; tokens are those whose events fall inside. Unavailable where the cell was never full.
+    included; tokens are those whose events fall inside. Where an engine does not time its steps, an answer's tokens are
+    spread evenly from its first to its last, which is an estimate. Unavailable where the cell was never full.
     """
     return {"output_tps": _by_passes(measured) if measured.passes else _by_events(measured)}
 
@@ -51,28 +52,35 @@ def _by_passes(measured: Measured) -> Measurement:
 def _by_events(measured: Measured) -> Measurement:
     by_clock: dict[int, list[Record]] = {}
     for record in answered(measured):
-        by_clock.setdefault(record.process, []).append(record)
-    rows: list[tuple[float, float]] = []
-    for _, records in sorted(by_clock.items()):
-        found = _windows(records, measured.cell.concurrency)
-        if found is None:
-            return UNAVAILABLE
-        rows += found
+        if record.first is not None and record.last is not None:
+            by_clock.setdefault(record.process, []).append(record)
+    rows = [row for _, records in sorted(by_clock.items()) for row in _windows(records, measured.cell.concurrency)]
+    timed = all(map(_timed, answered(measured)))
     conversations = len({record.request for record in answered(measured)})
-    return estimate(block_shares("", rows), lambda s: s[0] / s[1], origin="derived", n=conversations)
+    origin: Origin = "derived" if timed else "estimated"
+    return estimate(block_shares("", rows), lambda s: s[0] / s[1], origin=origin, n=conversations)
 
 
-def _windows(records: Sequence[Record], concurrency: int) -> list[tuple[float, float]] | None:
-    """Tokens and seconds of each stretch with enough requests in flight; None where an event's time is not known."""
-    events: list[tuple[float, int]] = []
-    edges: list[tuple[float, int]] = []
-    for record in records:
-        if record.first is None or record.last is None or any(step.at is None for step in record.steps):
-            return None
-        edges += [(record.sent, 1), (record.last, -1)]
-        events.append((record.first, record.first_tokens))
-        events += [(step.at, step.committed) for step in record.steps if step.at is not None]
+def _timed(record: Record) -> bool:
+    """Whether it is known when each of its tokens came."""
+    known = sum(step.committed for step in record.steps if step.at is not None)
+    return record.first_tokens + known == record.size
+
+
+def _windows(records: Sequence[Record], concurrency: int) -> list[tuple[float, float]]:
+    """Tokens and seconds of each stretch with enough requests in flight."""
+    edges = [(at, change) for each in records for at, change in ((each.sent, 1), (each.last or 0.0, -1))]
+    events = [event for each in records for event in _events(each)]
     return _counted(sorted(events), _full(sorted(edges), concurrency))
+
+
+def _events(record: Record) -> list[tuple[float, int]]:
+    """When tokens came, and how many."""
+    first, last = record.first or 0.0, record.last or 0.0
+    if _timed(record):
+        return [(first, record.first_tokens), *((step.at or 0.0, step.committed) for step in record.steps)]
+    rest = record.size - record.first_tokens
+    return [(first, record.first_tokens), *((first + (last - first) * i / rest, 1) for i in range(1, rest + 1))]
 
 
 def _full(edges: Sequence[tuple[float, int]], concurrency: int) -> list[tuple[float, float]]:
