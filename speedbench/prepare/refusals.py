@@ -66,7 +66,8 @@ def refusal(what: str, error: BaseException, page: str = "") -> NotHad:
             kind = _BY_STATUS.get(status, "trouble")
             return NotHad(what, "gated" if _is_gated(each) else kind, page, status, _wait(each))
     names = {base.__name__ for each in _causes(error) for base in type(each).__mro__}
-    if any("Timeout" in name for name in names):
+    refused = bool(names & {"ConnectionRefusedError", "gaierror"})  # urllib3 calls that a kind of time-out
+    if not refused and any("Timeout" in name for name in names):
         return NotHad(what, "slow")
     if "OfflineModeIsEnabled" in names:
         return NotHad(what, "offline")
