@@ -101,7 +101,7 @@ def test_a_random_model_with_every_kind_of_draft(bench: Bench, model: str) -> No
     assert "self: drafts with the target itself: its acceptance is a ceiling, at full cost" in told
     logs = {file.parent.name: file.read_text(errors="replace") for file in (bench.out / "servers").rglob("server.log")}
     assert sorted(logs) == ["forced-d4-b1", "ngram-d4-b1", "none-d0-b1", "self-d4-b1"]
-    assert all(log.count("\nlistening on http://127.0.0.1:") == 2 for log in logs.values())  # two blocks each
+    assert all(log.count("embedded server at http://127.0.0.1:") == 2 for log in logs.values())  # two blocks each
     facts = json.loads((bench.out / "self-d4-b1-r0" / "cell.json").read_text())["facts"]
     assert facts["proof"]["speculates"] is True
     assert facts["proof"]["drafts_by_answers"] == facts["proof"]["drafts_by_counters"]

@@ -46,7 +46,7 @@ def main(path: str) -> None:
     """Serve until told to end."""
     engine = import_module("xllamacpp")
     server = engine.Server(configured(json.loads(Path(path).read_text(encoding="utf-8")), engine))
-    sys.stderr.write(f"listening on {server.listening_address}\n")
+    sys.stderr.write(f"embedded server at {server.listening_address}\n")  # one write: the engine logs from threads of its own
     sys.stderr.flush()
     while True:
         signal.pause()
