@@ -46,7 +46,8 @@ def main(path: str) -> None:
     """Serve until told to end."""
     engine = import_module("xllamacpp")
     server = engine.Server(configured(json.loads(Path(path).read_text(encoding="utf-8")), engine))
-    sys.stderr.write(f"embedded server at {server.listening_address}\n")  # one write: the engine logs from threads of its own
+    # one write, since the engine's threads log into the same file
+    sys.stderr.write(f"embedded server at {server.listening_address}\n")
     sys.stderr.flush()
     while True:
         signal.pause()
