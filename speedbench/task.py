@@ -14,6 +14,7 @@ from typing import Any
 
 from speedbench import catalog, plugins
 from speedbench.errors import UserError
+from speedbench.prepared import MARKER
 from speedbench.types import Request, Sized, Task
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
@@ -155,6 +156,11 @@ def _checked(turns: Any, key: str, at: str) -> list[str]:
             raise UserError(f"{at}: {key}: turn {number} should be text (got {type(turn).__name__})")
         if not turn.strip():
             raise UserError(f"{at}: {key}: turn {number} is empty")
+        if MARKER in turn:
+            raise UserError(
+                f"{at}: {key}: turn {number} is a placeholder of SPEED-Bench, not its text; "
+                "run: speedbench prepare speed-bench"
+            )
         _unicode(turn, f"{at}: {key}: turn {number}")
     return turns
 

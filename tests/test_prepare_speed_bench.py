@@ -15,7 +15,8 @@ from stub_hub import StubHub
 from speedbench import prepared, task
 from speedbench.errors import UserError
 from speedbench.prepare import bucketed, lengths, preparing, speed_bench
-from speedbench.prepare.resolvers import MARKER, filled
+from speedbench.prepare.resolvers import filled
+from speedbench.prepared import MARKER
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from speedbench.columns import RESIDUAL_LIMIT, csv_text, value
 from speedbench.errors import UserError
 from speedbench.files import dumps, write_whole
 from speedbench.measure import NOISY, noise
+from speedbench.metrics.buckets import CONTEXT
+from speedbench.prepared import counts
 from speedbench.recommend import recommendations
 from speedbench.results import SCHEMA, Run
 from speedbench.summarise import results, to_json
@@ -123,7 +125,10 @@ def _run_warnings(run: Run) -> list[str]:
             "exact mode: every cell, the baseline too, runs at the width of the largest D, so that all are alike"
         )
     config = run.document["config"]
-    told = {"target": config.get("target", {}), **config.get("drafters", {})}
+    if (data := config["task"].get("data", {})).get("partial"):
+        parts = ", ".join(counts(each) for each in data.get("parts", [data]) if each["partial"])
+        said.append(f"the prompts are part of a set, {parts}: numbers are not those of the whole")
+    told = {"target": config.get("target", {}), "workload": config.get("workload", {}), **config.get("drafters", {})}
     return said + [f"{name}: {each}" for name, facts in told.items() for each in facts.get("warnings", ())]
 
 
@@ -147,9 +152,23 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
         said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
         said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %")
+    if fall := _falls(result):
+        said.append(f"{key}: AL falls with the context, {fall}: choose for the contexts that you serve")
     if passes and value(result, "t_verify") is None and value(result, "al") is not None:
         said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
     return said
+
+
+def _falls(result: Result) -> str:
+    """`2.40 up to 1024 tokens, 1.61 from 2049 on` where the intervals lie apart; else nothing."""
+    told = {low: result.metrics.get(f"al_by_context[{low}]") for low in CONTEXT}
+    known = [(low, each) for low, each in told.items() if each and each.low is not None and each.high is not None]
+    if len(known) < 2:
+        return ""
+    (_, first), (low, last) = known[0], known[-1]
+    if first.value is None or last.value is None or last.high >= first.low:
+        return ""
+    return f"{first.value:.2f} below {known[1][0]} tokens, {last.value:.2f} from {low} on"
 
 
 def exit_code(found: Sequence[Result]) -> int:
