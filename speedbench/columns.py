@@ -165,6 +165,16 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="accept", of=_percent("acceptance_rate"), explain="drafts accepted of those proposed"),
     Column(title="draft ovh", of=_number("draft_overhead"), explain="seconds to draft / seconds of a plain pass"),
     Column(title="verify ovh", of=_number("verify_overhead"), explain="seconds to verify / seconds of a plain pass"),
+    Column(
+        title="step cost",
+        of=_number("step_cost"),
+        explain="seconds of a step / of the baseline's, by the clock, where an engine does not split its passes",
+        when=lambda result: (
+            not result.cell.is_baseline
+            and value(result, "verify_overhead") is None
+            and value(result, "step_cost") is not None
+        ),
+    ),
     Column(title="tok/s", of=_number("decode_tps"), explain="tokens per second of a request once it decodes"),
     Column(
         title="out tok/s",

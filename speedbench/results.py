@@ -103,7 +103,12 @@ class Writer:
         self.folder(cell).mkdir(exist_ok=True)
         kept = without_secrets(finite(dict(facts)))
         write_whole(self.folder(cell) / "cell.json", dumps({"cell": asdict(cell), "facts": kept}, indent=2) + "\n")
-        new = [text for text in kept.get("warnings", ()) if text not in _warned(self.folder(cell))]
+        self.warn(cell, kept.get("warnings", ()))
+
+    def warn(self, cell: Cell, texts: Iterable[str]) -> None:
+        """Kept with the cell, each once."""
+        self.folder(cell).mkdir(exist_ok=True)
+        new = [text for text in texts if text not in _warned(self.folder(cell))]
         if new:
             append(self.folder(cell) / "warnings.jsonl", [dumps(text) for text in new])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speedbench import pairing, plugins
-from speedbench.columns import RESIDUAL_LIMIT, csv_text, value
+from speedbench.columns import RESIDUAL_LIMIT, csv_text, measurement, value
 from speedbench.errors import UserError
 from speedbench.files import dumps, write_whole
 from speedbench.measure import NOISY, noise
@@ -161,14 +161,15 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
 
 def _falls(result: Result) -> str:
     """`2.40 up to 1024 tokens, 1.61 from 2049 on` where the intervals lie apart; else nothing."""
-    told = {low: result.metrics.get(f"al_by_context[{low}]") for low in CONTEXT}
-    known = [(low, each) for low, each in told.items() if each and each.low is not None and each.high is not None]
-    if len(known) < 2:
+    told = [(low, measurement(result, f"al_by_context[{low}]")) for low in CONTEXT]
+    known = [
+        (low, m.value, m.low, m.high)
+        for low, m in told
+        if m.value is not None and m.low is not None and m.high is not None
+    ]
+    if len(known) < 2 or known[-1][3] >= known[0][2]:
         return ""
-    (_, first), (low, last) = known[0], known[-1]
-    if first.value is None or last.value is None or last.high >= first.low:
-        return ""
-    return f"{first.value:.2f} below {known[1][0]} tokens, {last.value:.2f} from {low} on"
+    return f"{known[0][1]:.2f} below {known[1][0]} tokens, {known[-1][1]:.2f} from {known[-1][0]} on"
 
 
 def exit_code(found: Sequence[Result]) -> int:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from speedbench.serving.ladder import told
 from speedbench.stats import (
     UNAVAILABLE,
     Share,
@@ -92,11 +93,23 @@ def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
     split = all(each.verify is not None for each in (*mine, *plain))
     base = [each.verify if split else each.seconds for each in plain]
     theirs = [(0.0, 0.0, 0.0, 0.0, seconds, 1.0) for seconds in base if seconds is not None]
+    if not ours or not theirs:
+        return _told_formula(measured, baseline, records)
     if len(ours) < len(mine) or len(theirs) < len(plain):
         return UNAVAILABLE
     parts = [*shares(records, _accepted), *block_shares("passes", ours), *block_shares("baseline passes", theirs)]
     n = len({record.request for record in records})
     return estimate(parts, lambda s: (s[0] / s[1]) * (s[4] / s[5]) / (s[2] / s[3]), origin="derived", n=n)
+
+
+def _told_formula(measured: Measured, baseline: Measured, records: Sequence[Record]) -> Measurement:
+    """From what an engine told of its passes otherwise (serving/ladder.py): as good as that, and without an interval."""
+    cost, plain = told(measured), told(baseline)
+    tokens, steps = (sum(parts) for parts in zip(*map(tallied, records), strict=True)) if records else (0, 0)
+    if cost is None or plain is None or not cost.priced or not plain.t_verify or not steps:
+        return UNAVAILABLE
+    value = tokens / steps * plain.t_verify / cost.priced
+    return Measurement(value=value, n=len({record.request for record in records}), origin=cost.origin)
 
 
 def _accepted(record: Record) -> tuple[float, ...]:
