@@ -103,7 +103,7 @@ def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
 
 
 def _told_formula(measured: Measured, baseline: Measured, records: Sequence[Record]) -> Measurement:
-    """From what an engine told of its passes otherwise (serving/ladder.py): as good as that, and without an interval."""
+    """From what an engine told of its passes otherwise (serving/ladder.py): as good as that, without an interval."""
     cost, plain = told(measured), told(baseline)
     tokens, steps = (sum(parts) for parts in zip(*map(tallied, records), strict=True)) if records else (0, 0)
     if cost is None or plain is None or not cost.priced or not plain.t_verify or not steps:
