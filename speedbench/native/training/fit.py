@@ -125,8 +125,8 @@ class Fit:
     def run(self, *, resume: bool, until: int | None = None) -> Judged:
         """Train to the end (or to step `until`) and judge; `resume` goes on from the last checkpoint.
 
-        Where the corpus has grown since, it begins another round: with the weights that there are, and a schedule and an
-        optimiser of its own.
+        Where the corpus has grown since, it begins another round: with the weights that there are, and a schedule and
+        an optimiser of its own.
         """
         goes_on = resume and self._file.is_file()
         if not goes_on:
