@@ -156,7 +156,8 @@ def _refuse_impossible(side: Operand) -> None:
     wrong = [problem for each in side.measured for problem in problems(each)]
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise UserError(f"{side.path}: {wrong[0]}{more}; see: speedbench validate {side.path}")
+        first = wrong[0].replace("-rall:", ":", 1)  # the repeats are pooled here
+        raise UserError(f"{side.path}: {first}{more}; see: speedbench validate {side.path}")
 
 
 command.__doc__ = f"{command.__doc__}\n\n{CODES}"

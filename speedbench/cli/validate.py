@@ -16,10 +16,10 @@ def command(
     """Check a run's raw records against each other, and its summary against them. Exit 1 where anything is wrong."""
     from speedbench.cli import document
     from speedbench.cli.tables import plain
+    from speedbench.compare.stored import cells
     from speedbench.files import document as read
     from speedbench.files import dumps
     from speedbench.results import SCHEMA, load
-    from speedbench.compare.stored import cells
     from speedbench.validate import run_problems, summary_problems
 
     found = load(document.here(run))

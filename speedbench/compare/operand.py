@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from speedbench import results
+from speedbench.compare.stored import stored
 from speedbench.compare.wording import clean
 from speedbench.errors import UnknownName, UserError
 from speedbench.files import append, dumps, lines, safe, write_whole
 from speedbench.pairing import pooled
 from speedbench.results import Run
 from speedbench.stats import tallied
-from speedbench.compare.stored import stored
 from speedbench.types import Cell, Counts, Measured, Record, Result
 
 BASELINES = Path("baselines")
@@ -75,13 +75,15 @@ def load(word: str) -> Operand:
 
 def _parts(word: str) -> tuple[str, str, str]:
     """Label, place and cell; a path that is there is taken as it is, whatever signs it has."""
-    if Path(word).exists():
-        return "", word, ""
     label, equals, rest = word.partition("=")
-    if not equals or "/" in label or Path(word.rpartition("#")[0]).exists():
+    if not equals or "/" in label or _there(word):
         label, rest = "", word
     place, _, pick = (rest, "", "") if Path(rest).exists() else rest.partition("#")
     return label.strip(), place, pick
+
+
+def _there(word: str) -> bool:
+    return Path(word).exists() or ("#" in word and Path(word.rpartition("#")[0]).exists())
 
 
 def _of_run(run: Run) -> Operand:

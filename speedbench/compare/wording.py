@@ -46,14 +46,18 @@ def _digits(value: float) -> int:
 
 
 def percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{100 * value + 0.0:+.1f}%"
+    return UNKNOWN if value is None else f"{_hundredfold(value)}%"
 
 
 def relative(found: Measurement) -> str:
     """`-5.3% [-7.9, -2.8]`."""
     if found.low is None or found.high is None:
         return percent(found.value)
-    return f"{percent(found.value)} [{100 * found.low + 0.0:+.1f}, {100 * found.high + 0.0:+.1f}]"
+    return f"{percent(found.value)} [{_hundredfold(found.low)}, {_hundredfold(found.high)}]"
+
+
+def _hundredfold(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:+.1f}"  # never -0.0
 
 
 def evidence(finding: Finding) -> str:
