@@ -34,7 +34,7 @@ ALLOWED = {
     "pyarrow": {"sources", "prepare", "prepared"},
     "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
     "tiktoken": {"prepare/lengths"},
-    "pydantic": {"catalog", "results", "validate"},
+    "pydantic": {"catalog", "results", "compare"},
     "yaml": {"catalog"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -14,6 +14,7 @@ from speedbench.stats import (
     Share,
     answered,
     block_shares,
+    decoded,
     estimate,
     full_passes,
     minimum_detectable_effect,
@@ -30,7 +31,7 @@ Rate = Callable[[Record], tuple[float, float]]
 
 def speedup(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """decode_tps of the cell / decode_tps of the baseline, each a ratio of sums over the turns answered in both."""
-    return {"speedup": ratio_of_ratios(_pairs(measured, baseline, _decoded))}
+    return {"speedup": ratio_of_ratios(_pairs(measured, baseline, decoded))}
 
 
 def speedup_e2e(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
@@ -41,7 +42,7 @@ def speedup_e2e(measured: Measured, baseline: Measured | None) -> Mapping[str, M
 def speedup_mde(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """The smallest relative change of `speedup` that these prompts could show: 2.8·sd(log ratio)/√conversations."""
     sums: dict[str, tuple[float, ...]] = defaultdict(lambda: (0.0,) * 4)
-    for cluster, _, row in _pairs(measured, baseline, _decoded):
+    for cluster, _, row in _pairs(measured, baseline, decoded):
         sums[cluster] = tuple(a + b for a, b in zip(sums[cluster], row, strict=True))
     logs = [math.log(ours / seconds * their_seconds / theirs) for ours, seconds, theirs, their_seconds in sums.values()]
     effect = minimum_detectable_effect(logs)
@@ -67,13 +68,6 @@ def _pairs(measured: Measured, baseline: Measured | None, rate: Rate) -> list[Sh
     both = [] if baseline is None else paired(measured, baseline)
     rows = [(ours, rate(ours), rate(theirs)) for ours, theirs in both]
     return [Share(record.request, record.category, (*a, *b)) for record, a, b in rows if all(a) and all(b)]
-
-
-def _decoded(record: Record) -> tuple[float, float]:
-    """Tokens after the first event, and the seconds they took."""
-    if record.first is None or record.last is None or record.last <= record.first:
-        return 0.0, 0.0
-    return max(0, record.size - record.first_tokens), record.last - record.first
 
 
 def _answered(record: Record) -> tuple[float, float]:
