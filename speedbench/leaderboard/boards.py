@@ -22,7 +22,6 @@ AL = "al"
 WEAK = 0.95
 """A baseline below this share of the fastest of its partition makes its speedups easy."""
 
-SCHEMA_FILE = "leaderboard-row.v1.json"
 GENERATED = "<!-- Made by `speedbench leaderboard build`; do not edit. -->"
 
 _COMMON = (

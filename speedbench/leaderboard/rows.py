@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from speedbench.columns import measurement, value
+from speedbench.files import dumps
 from speedbench.leaderboard.submission import Draft, Submission
 from speedbench.measure import noise
 from speedbench.pairing import baseline_of, pooled
@@ -143,6 +144,11 @@ def _row(submission: Submission, result: Result, measured: Measured, baseline: M
         **_measured(result, measured),
         **_integrity(submission, result, measured, baseline),
     })  # fmt: skip
+
+
+def schema() -> str:
+    """The JSON Schema of a row, as leaderboards/leaderboard-row.v1.json holds it."""
+    return dumps(Row.model_json_schema(), indent=2) + "\n"
 
 
 def is_lossy(submission: Submission, draft: Draft | None) -> bool:

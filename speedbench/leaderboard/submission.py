@@ -173,7 +173,7 @@ class Entry:
 
 
 _ENTRY = TypeAdapter(Entry)
-_TIERS: TypeAdapter[dict[str, str]] = TypeAdapter(dict[str, Literal["reproduced", "verified"]])
+_TIERS = TypeAdapter(dict[str, Literal["reproduced", "verified"]])
 
 
 def slug(name: str) -> str:
@@ -271,4 +271,5 @@ def tiers(boards: Path) -> dict[str, str]:
     path = boards / TIERS
     if not path.is_file():
         return {}
-    return dict(read(_TIERS, document(path, MEGABYTE), str(path)))
+    found = read(_TIERS, document(path, MEGABYTE), str(path))
+    return {name: str(tier) for name, tier in found.items()}
