@@ -86,5 +86,7 @@ def _deeper(tree: Any, levels: int) -> bool:
 def markdown(text: str) -> str:
     """Text as it is in a Markdown table: no HTML, no link, no mention, and no new column or line."""
     shown = "".join(each if each.isprintable() else " " for each in text)
-    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
-    return "".join(f"\\{each}" if each in "\\|`*_[]~#!" else each for each in shown)
+    shown = "".join(f"\\{each}" if each in "\\|`*_[]~" else each for each in shown)
+    for live, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "&#64;"), ("://", "&#58;//")):
+        shown = shown.replace(live, harmless)
+    return shown

@@ -147,7 +147,7 @@ GOOD = counts.text([measured(record([step(1)]), d=3, b=2, passes=[passed(verify=
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"tokens":3', '"tokens":NaN', "counts.jsonl line 2 is not JSON: nan is no finite number"),
+        ('"tokens":3', '"tokens":NaN', "counts.jsonl line 2 is not JSON: NaN is no finite number"),
         ('"sent":0.0', '"sent":1e999', "line 2 is not JSON: 1e999 is no finite number"),
         ('"tokens":3', '"tokens":-3', "line 2: tokens: Input should be greater than or equal to 0"),
         ('"tokens":3', '"tokens":3,"tokens":4', "line 2 is not JSON: key 'tokens' stands twice"),

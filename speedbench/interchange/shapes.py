@@ -183,7 +183,8 @@ def _acceptance(document: Document) -> Iterator[tuple[str, str, float | None, st
         key = f"{theirs}_Acceptance_Rate"
         shares = _counts(document, key)
         for length, share in shares.items():
-            if length - 1 in shares:  # a length that never occurred has no key, and the next is conditional on others
+            # a length that never occurred has no key, and the next is then conditional on another
+            if length > 1 and (ours == "marginal" or length - 1 in shares):
                 yield f"accepted_at_{ours}[{length - 1}]", f"{key}.{length}", share, f"by chunk length − 1; {_CHUNKS}"
 
 

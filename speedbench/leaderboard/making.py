@@ -40,12 +40,14 @@ def refuse_unfit(run: Run) -> None:
     """Raises `UserError` for a run that no board takes, with the reason."""
     config = run.document["config"]
     task, workload = config["task"], config.get("workload") or {}
-    prepared = [each for each in (config.get("prepared") or {}).values() if each.get("partial")]
+    prepared = config.get("prepared") or {}
+    partly = [name for name, facts in prepared.items() if facts.get("partial")]
     reasons = [
         (not run.document["finished"], "it is not finished; --resume goes on with it"),
         (run.missing, f"conversations are missing: {'; '.join(run.missing[:3])}"),
         (task.get("representative") is False, f"task '{task['name']}' is synthetic or repetitive: not representative"),
-        (prepared, "its prompts were prepared in part (partial)"),
+        (partly, f"its prompts were prepared in part (partial): {', '.join(partly)}"),
+        (task.get("source") == "prepared" and not prepared, "it does not say whether its prompts were prepared whole"),
         (workload.get("skipped"), f"{len(workload.get('skipped') or ())} conversations were left out as too long"),
         (config["runner"]["backend"] == "scripted", "nothing was measured: the backend is scripted"),
     ]
