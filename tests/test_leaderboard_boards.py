@@ -53,7 +53,7 @@ def entry(cells: list[Measured], /, **changed: Any) -> Entry:
                     "settings": {}}],
         "machine": {"gpus": [], "cpu": "CPU", "cpu_threads": 2, "memory": 2**33, "system": "Linux", "python": "3.11",
                     "packages": {}, "thread_settings": {}, "power_limit_w": None, "clocks": None},
-        "cells": [asdict(each.cell) for each in cells], "noise": [0.02] * 6,
+        "cells": [asdict(replace(each.cell, runner="native")) for each in cells], "noise": [0.02] * 6,
     }  # fmt: skip
     for path, value in changed.items():
         inner = said
@@ -74,7 +74,7 @@ def arms(tokens: int = 8, seconds: float = 1.0, *, n: int = 20, **drafted: Any) 
 
 def submitted(cells: list[Measured], /, **changed: Any) -> tuple[Submission, list[Result]]:
     requests = {each.request for one in cells for each in one.records}
-    text = counts.text(cells, requests)
+    text = counts.text([replace(each, cell=replace(each.cell, runner="native")) for each in cells], requests)
     found = of(identified(entry(cells, **changed), text), text.encode(), Path("x"))
     some = [replace(each, by_category=False) for each in metrics() if each.name in rows.METRICS]
     return found, results(found.run.measured, some)
@@ -211,10 +211,11 @@ def test_a_baseline_must_be_there_and_be_one() -> None:
 
 def test_nothing_planned_may_be_missing_and_nothing_else_be_there() -> None:
     cells = arms()
-    more = asdict(replace(cells[1].cell, draft_length=4))
-    planned = [asdict(each.cell) for each in cells]
+    more = asdict(replace(cells[1].cell, draft_length=4, runner="native"))
+    planned = [asdict(replace(each.cell, runner="native")) for each in cells]
     assert "ngram-d4-b1-r0: 20 of 20 conversations are not there" in wrong(cells, cells=[*planned, more])
     assert "ngram-d3-b1-r0: is in the counts, and was not planned" in wrong(cells, cells=planned[:1])
+    assert "are not as many as the entry says" in wrong(cells, workload__categories={"chat": 19, "other": 1})
     lacking = replace(cells[1], records=cells[1].records[:-1])
     assert "ngram-d3-b1-r0: 1 of 20 conversations are not there" in wrong([cells[0], lacking])
 
@@ -254,7 +255,7 @@ def test_a_restless_machine_is_marked() -> None:
 def test_an_entry_that_holds_a_path_or_lacks_a_revision_is_refused() -> None:
     assert "engine holds a path, URL, host, address or key" in wrong(arms(), engine__settings={"x": "/home/me/x"})
     assert "target_revision is not known" in wrong(arms(), target__revision=None)
-    with_weights = {"drafts__0__parameters": 5}
+    with_weights = {"drafts__0__method": "eagle3"}
     assert "drafter_revision of 'ngram' is not known" in wrong(arms(), **with_weights)
     assert "engine 'scripted' measures nothing" in wrong(arms(), engine__name="scripted")
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from submissions import PROMPT, SECRET, Boards, change
 
 from speedbench.errors import UserError
@@ -43,6 +45,7 @@ def test_paths_hosts_and_keys_do_not_leave_the_machine(boards: Boards, monkeypat
     monkeypatch.setattr(redaction, "_own_names", lambda: ("gpu-box-7", "alice"))
 
     def private(document: dict[str, Any]) -> None:
+        document["config"]["runner"]["name"] = "alice-box"
         engine = document["config"]["target"]["engine"]
         engine |= {"url": "http://gpu-box-7:8000/v1?key=1", "binary": "/home/alice/bin/server", "token": SECRET}
         engine["args"] = ["--model=/data/m", "--host", "10.1.2.3", f"--api-key={SECRET}", "for alice on gpu-box-7"]
@@ -83,6 +86,12 @@ def test_names_that_everybody_knows_stay(public: str) -> None:
     assert scrubbed(public) == public
 
 
+@given(st.text("ab1/.:@~<>\\- =x", max_size=20))
+def test_what_was_scrubbed_once_stays_as_it_is(text: str) -> None:
+    once = scrubbed(text)
+    assert scrubbed(once) == once
+
+
 def unfinished(document: dict[str, Any]) -> None:
     document["finished"] = False
 
@@ -93,6 +102,10 @@ def synthetic(document: dict[str, Any]) -> None:
 
 def prepared_in_part(document: dict[str, Any]) -> None:
     document["config"]["prepared"] = {"gsm8k": {"name": "gsm8k", "partial": True}}
+
+
+def of_unknown_preparation(document: dict[str, Any]) -> None:
+    document["config"]["task"]["source"] = "prepared"
 
 
 def skipping(document: dict[str, Any]) -> None:
@@ -121,6 +134,7 @@ def larger(document: dict[str, Any]) -> None:
         (unfinished, "it is not finished; --resume goes on with it"),
         (synthetic, "task 't' is synthetic or repetitive: not representative"),
         (prepared_in_part, "its prompts were prepared in part (partial)"),
+        (of_unknown_preparation, "it does not say whether its prompts were prepared whole"),
         (skipping, "1 conversations were left out as too long"),
         (scripted, "nothing was measured: the backend is scripted"),
         (elsewhere, "the run was resumed on other hardware"),

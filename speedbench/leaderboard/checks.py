@@ -12,7 +12,7 @@ from speedbench import plugins
 from speedbench.columns import measurement, value
 from speedbench.leaderboard.redaction import scrubbed
 from speedbench.leaderboard.rows import drift, is_lossy, lossless, output_ratio
-from speedbench.leaderboard.submission import Submission
+from speedbench.leaderboard.submission import WEIGHTLESS, Submission
 from speedbench.measure import NOISY, noise
 from speedbench.pairing import LENGTH_LIMIT, baseline_of
 from speedbench.types import Counts, Measured, Result
@@ -74,7 +74,7 @@ UNRANKED_AL = frozenset({"AL estimated", "unexplained", "ceiling"})
 def _provenance(submission: Submission) -> Iterator[str]:
     entry, how = submission.entry, "submit it again with --declare"
     said = asdict(entry)
-    private = [key for key in said if key != "cells" and scrubbed(said[key]) != _listed(said[key])]
+    private = [key for key in said if scrubbed(said[key], here=False) != _listed(said[key])]
     yield from (f"{key} holds a path, URL, host, address or key" for key in private)
     needed: dict[str, object] = {
         "target_revision": entry.target.revision, "target_dtype": entry.target.dtype,
@@ -90,7 +90,7 @@ def _provenance(submission: Submission) -> Iterator[str]:
     for draft in entry.drafts:
         if draft.method not in plugins.names("drafters"):
             yield f"drafter '{draft.label}': no mechanism named '{draft.method}'"
-        if draft.parameters and draft.revision is None:
+        if draft.method not in WEIGHTLESS and draft.revision is None:
             yield f"drafter_revision of '{draft.label}' is not known; {how} drafter_revision.{draft.label}=…"
     if entry.engine.name == "scripted" or entry.engine.name not in plugins.names("backends"):
         yield f"engine '{entry.engine.name}' measures nothing"
@@ -108,10 +108,8 @@ def _whole(submission: Submission) -> Iterator[str]:
     entry, run = submission.entry, submission.run
     planned = Counter(cell.key for cell in entry.cells)
     yield from (f"{key}: planned {n} times" for key, n in planned.items() if n > 1)
-    there = {each.cell for each in run.measured}
-    yield from (
-        f"{cell.key}: is in the counts, and was not planned" for cell in sorted(there - set(entry.cells), key=str)
-    )
+    more = sorted(each.cell.key for each in run.measured if each.cell not in entry.cells)
+    yield from (f"{key}: is in the counts, and was not planned" for key in more)
     yield from run.missing
     known = {draft.label for draft in entry.drafts} | {"none"}
     for cell in entry.cells:
@@ -119,10 +117,13 @@ def _whole(submission: Submission) -> Iterator[str]:
             yield f"{cell.key}: no drafter of that label in the entry"
         if (cell.drafter == "none") != cell.is_baseline or cell.repeat is None:
             yield f"{cell.key}: the drafter none and D = 0 go together, and a repeat has a number"
-        if cell.task != entry.workload.name:
-            yield f"{cell.key}: is of task '{cell.task}', the entry of '{entry.workload.name}'"
-    if sum(entry.workload.categories.values()) not in (0, entry.workload.conversations):
-        yield "categories do not add up to the conversations"
+        if (cell.task, cell.runner) != (entry.workload.name, entry.engine.name):
+            got = f"{cell.task} on {cell.runner}"
+            yield f"{cell.key}: is of {got}; the entry is of {entry.workload.name} on {entry.engine.name}"
+    held = {(record.request, record.category) for each in run.measured for record in each.records}
+    counted = Counter(category for _, category in held)
+    if len(held) != entry.workload.conversations or counted != Counter(entry.workload.categories):
+        yield "the conversations counted, and those of each category, are not as many as the entry says"
 
 
 # ---- a cell ----------------------------------------------------------------------------------------------------------
@@ -134,8 +135,6 @@ def _counts(measured: Measured) -> Iterator[str]:
     for record in measured.records:
         if record.counts is not None and not _can_be(record.counts, d):
             yield f"{record.request} turn {record.turn}: {asdict(record.counts)} cannot be with D = {d}"
-        if record.first is not None and not record.sent <= record.first <= (record.last or record.first):
-            yield f"{record.request} turn {record.turn}: sent ≤ first ≤ last does not hold"
 
 
 def _can_be(counts: Counts, d: int) -> bool:

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,7 +16,7 @@ from pydantic import TypeAdapter
 from speedbench.errors import UnknownName, UserError
 from speedbench.leaderboard import counts
 from speedbench.leaderboard.redaction import scrubbed
-from speedbench.leaderboard.submission import SCHEMA, Entry, identified
+from speedbench.leaderboard.submission import SCHEMA, WEIGHTLESS, Entry, identified
 from speedbench.results import Run, read
 
 DECLARED = {
@@ -73,19 +75,19 @@ def submission(run: Run, submitter: str, declared: Mapping[str, str]) -> tuple[E
         "dirty": bool(commit.get("dirty")),
         "processes": len(run.document["processes"]),
         "repeats": config["repeats"],
-        "workload": _workload(config),
+        "workload": _workload(run),
         "target": _target(config, first["packages"], declared),
         "engine": _engine(config, first["packages"], declared),
         "drafts": [_draft(config, each, commit.get("sha"), declared) for each in config["draftings"]],
         "machine": machine,
-        "cells": config["cells"],
+        "cells": [{**cell, "runner": config["runner"]["backend"]} for cell in config["cells"]],
         "noise": list(run.noise),
     }
-    public = scrubbed({key: value for key, value in said.items() if key != "cells"})
+    public = scrubbed(said)
     _refuse_private_names(said, public)
-    entry = read(_ENTRY, {**public, "cells": config["cells"]}, f"{run.path}")
-    counted = counts.text(run.measured, config["request_ids"])
-    return identified(entry, counted), counted
+    cells = [replace(each, cell=replace(each.cell, runner=config["runner"]["backend"])) for each in run.measured]
+    counted = counts.text(cells, config["request_ids"])
+    return identified(read(_ENTRY, public, str(run.path)), counted), counted
 
 
 def _refuse_unknown(declared: Mapping[str, str], run: Run) -> None:
@@ -113,12 +115,14 @@ def _refuse_private_names(said: Mapping[str, Any], public: Mapping[str, Any]) ->
             raise UserError(f"{kind} '{name}' holds a path, host, address or key; rename it and run again")
 
 
-def _workload(config: Mapping[str, Any]) -> dict[str, Any]:
-    task, told = config["task"], config.get("workload") or {}
+def _workload(run: Run) -> dict[str, Any]:
+    config, task = run.document["config"], run.document["config"]["task"]
+    held = {record.request: record.category for each in run.measured for record in each.records}
+    categories = Counter(held[name] for name in sorted(held))
     return {
         "name": task["name"], "version": task["version"], "licence": task["licence"],
         "conversations": len(config["request_ids"]), "content_hash": task["content_hash"],
-        "max_tokens": config["sampling"]["max_tokens"], "categories": told.get("categories", {}),
+        "max_tokens": config["sampling"]["max_tokens"], "categories": dict(categories),
         "sampling": config["sampling"],
     }  # fmt: skip
 
@@ -182,7 +186,7 @@ def _draft(
         "bytes": facts.get("bytes"),
         "acceptance": facts.get("acceptance"),
         "cross_request_state": declared.get("cross_request_state") or _state(method, settings),
-        "train_overlap": declared.get("train_overlap") or ("unknown" if facts.get("parameters") else "none_known"),
+        "train_overlap": declared.get("train_overlap") or ("none_known" if method in WEIGHTLESS else "unknown"),
         "settings": settings,
     }
 

@@ -32,27 +32,30 @@ _PATTERNS = (
 )
 
 
-def scrubbed(tree: Any) -> Any:
-    """The same values with every text made publishable. Keys of settings stay: engines name them."""
-    return _walk(without_secrets(tree))
+def scrubbed(tree: Any, *, here: bool = True) -> Any:
+    """The same values with every text made publishable; what was scrubbed once comes back as it is.
+
+    `here`: the names of this host and user are taken out too, as they must be of what was run here.
+    """
+    return _walk(without_secrets(tree), _own_names() if here else ())
 
 
-def _walk(tree: Any) -> Any:
+def _walk(tree: Any, names: tuple[str, ...]) -> Any:
     if isinstance(tree, str):
-        return _text(tree)
+        return _text(tree, names)
     if isinstance(tree, Mapping):
-        return {_text(str(key)): _walk(inner) for key, inner in tree.items()}
-    return [_walk(each) for each in tree] if isinstance(tree, (list, tuple)) else tree
+        return {_text(str(key), names): _walk(inner, names) for key, inner in tree.items()}
+    return [_walk(each, names) for each in tree] if isinstance(tree, (list, tuple)) else tree
 
 
-def _text(text: str) -> str:
+def _text(text: str, names: tuple[str, ...]) -> str:
     if _PUBLIC.fullmatch(text):
         return text
     for pattern, instead in _PATTERNS:
         text = pattern.sub(instead, text)
     if text.count("/") > 1 and " " not in text:  # an id of the hub has one
         text = "<path>"
-    for name in _own_names():
+    for name in names:
         text = re.sub(rf"(?i)(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "<name>", text)
     return text
 

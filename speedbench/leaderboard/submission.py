@@ -27,6 +27,9 @@ SCHEMA = 1
 SUBMISSIONS = "submissions"
 ENTRY, COUNTS, TIERS = "entry.json", "counts.jsonl", "tiers.json"
 
+WEIGHTLESS = frozenset({"none", "ngram", "suffix", "oracle", "synthetic"})
+"""Mechanisms that need no revision of weights."""
+
 
 def _shown(text: str) -> str:
     if not text.isprintable() or text != text.strip():
@@ -223,7 +226,7 @@ def load(folder: Path) -> Submission:
     odd = sorted(path.name for path in folder.iterdir() if path.name not in wanted)
     if odd:
         raise UserError(f"{folder / odd[0]}: a submission holds {' and '.join(sorted(wanted))}, nothing else")
-    if folder.parts[-3:] != entry.folder.parts:
+    if folder.absolute().parts[-3:] != entry.folder.parts:
         raise UserError(f"{folder / ENTRY}: belongs into the folder {entry.folder}, by what it says")
     if identity(entry) != entry.id:
         raise UserError(f"{folder / ENTRY}: was changed after it was made: its id is not the hash of what it says")
