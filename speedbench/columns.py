@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from speedbench.files import csv_cell
 from speedbench.stats import UNAVAILABLE
 from speedbench.types import Measurement, Result
 
@@ -54,7 +55,8 @@ def csv_text(results: Sequence[Result]) -> str:
     """The rows as CSV, numbers in full."""
     import pandas
 
-    return str(pandas.DataFrame(csv_rows(results)).to_csv(index=False, lineterminator="\n"))
+    rows = [{name: csv_cell(content) for name, content in row.items()} for row in csv_rows(results)]
+    return str(pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
 
 
 def _names(results: Sequence[Result]) -> list[str]:

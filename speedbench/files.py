@@ -43,6 +43,11 @@ def dumps(document: Any, *, indent: int | None = None) -> str:
     )
 
 
+def csv_cell(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets a quote before it; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
 def finite(tree: Any) -> Any:
     """The same values, but None for NaN and infinity, which others write into what they call JSON."""
     if isinstance(tree, float):

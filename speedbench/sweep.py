@@ -13,7 +13,7 @@ from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.measure import mismatches, outputs, texts
 from speedbench.results import Writer, load_cell
-from speedbench.task import content_hash
+from speedbench.task import content_hash, preparations
 from speedbench.types import (
     Cell,
     Conversation,
@@ -85,6 +85,7 @@ class Sweep:
             "task": {**task, "requests": len(self.requests), "content_hash": content_hash(self.requests)},
             "request_ids": [request.id for request in self.requests],
             **({"columns": columns} if (columns := _columns(self.requests)) else {}),
+            **({"prepared": found} if (found := preparations(self.task)) else {}),
             "runner": asdict(self.runner),
             "draftings": [asdict(drafting) for drafting in self.draftings],
             "draft_lengths": list(self.lengths),
