@@ -82,7 +82,7 @@ def _subject(run: Run, prompts: Sequence[Request]) -> Subject:
     found = summary["recommendation"]
     return Subject(
         run=run, results=results, summary=summary, sentences=[sentence(each) for each in found],
-        break_even=break_even_concurrency(found), prompts=prompts,
+        break_even=break_even_concurrency(found), unservable=document.unservable(run), prompts=prompts,
     )  # fmt: skip
 
 

@@ -110,31 +110,36 @@ def by_batch(subject: Subject, rows: Sequence[Row]) -> list[tuple[str, list[Row]
 def aside(subject: Subject, row: Row, span: float) -> float:
     """D, moved a little by drafter, so that intervals do not lie upon each other."""
     place = subject.drafters.index(row["drafter"])
-    return float(row["D"] + (place - (len(subject.drafters) - 1) / 2) * 0.02 * max(span, 1))
+    return float(row["D"] + (place - len(subject.drafters) / 2) * 0.02 * max(span, 1))
 
 
 # ---- marks -----------------------------------------------------------------------------------------------------------
 
 
-def named_data(name: str = "rows") -> alt.NamedData:
-    return alt.NamedData(name=name)
+def over(name: str) -> alt.Chart:
+    """Marks over one of a panel's `more`."""
+    return alt.Chart(alt.NamedData(name=name))
 
 
-def _legend(subject: Subject, rows: Sequence[Row]) -> alt.Legend:
-    shown = [name for name in subject.drafters if any(row["drafter"] == name for row in rows)]
+def layered(*marks: alt.Chart) -> alt.LayerChart:
+    """Marks over a panel's `rows`, unless they name their own data."""
+    return alt.LayerChart(data=alt.NamedData(name="rows"), layer=list(marks))
+
+
+def _legend(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Legend:
+    shown = [name for name in drafters if any(row["drafter"] == name for row in rows)]
     columns = 4 if max(map(len, shown), default=0) <= 10 else 2
     return alt.Legend(values=shown, title=None, labelLimit=150, columns=columns)
 
 
-def colour(subject: Subject, rows: Sequence[Row]) -> alt.Color:
-    return alt.Color("drafter:N", scale=alt.Scale(domain=list(subject.drafters)), legend=_legend(subject, rows))
+def colour(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Color:
+    """The first of `drafters` is the baseline, whose colour and shape are the first."""
+    return alt.Color("drafter:N", scale=alt.Scale(domain=list(drafters)), legend=_legend(drafters, rows))
 
 
-def shape(subject: Subject, rows: Sequence[Row]) -> alt.Shape:
-    """The baseline's shape is the first, as its colour is."""
-    ring = [SHAPES[i % len(SHAPES)] for i in range(len(subject.drafters))]
-    scale = alt.Scale(domain=list(subject.drafters), range=ring)
-    return alt.Shape("drafter:N", scale=scale, legend=_legend(subject, rows))
+def shape(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Shape:
+    ring = [SHAPES[i % len(SHAPES)] for i in range(len(drafters))]
+    return alt.Shape("drafter:N", scale=alt.Scale(domain=list(drafters), range=ring), legend=_legend(drafters, rows))
 
 
 def draft_axis(rows: Sequence[Row]) -> alt.X:

@@ -13,8 +13,10 @@ from string import Template
 from typing import Any
 
 from speedbench.files import dumps
+from speedbench.report.drawing import Figure
 from speedbench.report.html import Html, element, joined
 from speedbench.report.images import bundle
+from speedbench.report.tables import behind
 from speedbench.report.theme import THEMES
 
 
@@ -38,6 +40,26 @@ def page(title: str, sections: Sequence[Section]) -> str:
         title=joined([title]), policy=joined([_policy(style, script)]), style=style, body=body,
         told=_inert(told), script=script,
     )  # fmt: skip
+
+
+def drawn(title: str, how: str, figure: Figure, id_: str) -> Section:
+    """A chart with its sentence above and its numbers below."""
+    ids = [f"{id_}-{number}" for number in range(1, len(figure.panels) + 1)]
+    specs = {one: panel.spec(figure.reading, "container") for one, panel in zip(ids, figure.panels, strict=True)}
+    told = (element("p", figure.reading), element("p", how, class_="soft"))
+    body = element(
+        "section",
+        element("h3", title, id=f"{id_}-title"),
+        element(
+            "figure",
+            element("figcaption", *told),
+            element("div", *(element("div", id=one) for one in ids), class_="panels"),
+            aria_labelledby=f"{id_}-title",
+        ),
+        behind(title, figure),
+        id=id_,
+    )
+    return Section(body=body, charts=specs)
 
 
 def _policy(style: str, script: str) -> str:

@@ -13,8 +13,8 @@ from speedbench.files import dumps
 from speedbench.report import tables, words
 from speedbench.report.charts import charts
 from speedbench.report.drawing import Chart, Figure
-from speedbench.report.html import Html, element
-from speedbench.report.page import Section
+from speedbench.report.html import Html, element, table
+from speedbench.report.page import Section, drawn
 from speedbench.report.subject import Subject
 from speedbench.stats import DRAWS
 
@@ -75,22 +75,10 @@ def _head(subject: Subject, id_: str, *, alone: bool) -> Html:
 
 
 def _chart(subject: Subject, chart: Chart, id_: str) -> Section:
-    title = element("h3", chart.title, id=f"{id_}-title")
     figure = chart.draw(subject)
     if not isinstance(figure, Figure):
-        absent = element("p", f"Not drawn: {figure}.", class_="soft")
-        return Section(body=element("section", title, absent, id=id_))
-    ids = [f"{id_}-{number}" for number in range(1, len(figure.panels) + 1)]
-    specs = {one: panel.spec(figure.reading, "container") for one, panel in zip(ids, figure.panels, strict=True)}
-    caption = element(
-        "figcaption",
-        element("p", figure.reading),
-        element("p", chart.how, class_="soft"),
-        id=f"{id_}-caption",
-    )
-    places = element("div", *(element("div", id=one) for one in ids), class_="panels")
-    drawn = element("figure", caption, places, aria_labelledby=f"{id_}-title", aria_describedby=f"{id_}-caption")
-    return Section(body=element("section", title, drawn, tables.behind(chart.title, figure), id=id_), charts=specs)
+        return _part(chart.title, element("p", f"Not drawn: {figure}.", class_="soft"), id_)
+    return drawn(chart.title, chart.how, figure, id_)
 
 
 # ---- provenance ------------------------------------------------------------------------------------------------------
@@ -197,8 +185,8 @@ def _methods(subjects: Sequence[Subject]) -> Html:
         "section",
         element("h2", "Methods"),
         *said,
-        element("div", tables.table("Columns", ["column", "meaning"], own), class_="prose"),
-        tables.folded("Every metric", tables.table("Metrics", ["name", "meaning", "unit"], every)),
+        element("div", table("Columns", ["column", "meaning"], own), class_="prose"),
+        tables.folded("Every metric", table("Metrics", ["name", "meaning", "unit"], every)),
         id="methods",
     )
 

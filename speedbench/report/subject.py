@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,8 @@ class Subject:
     """The recommendation, a line a concurrency."""
     break_even: float | None
     """The concurrency at which the best speedup falls through 1; None where it does not."""
+    unservable: Collection[str] = ()
+    """Labels that nobody can serve with, as the oracle: drawn, never called best."""
     prompts: Sequence[Request] = ()
     """To be shown; empty unless they were asked for."""
 
@@ -37,6 +39,10 @@ class Subject:
     @cached_property
     def drafted(self) -> Sequence[Result]:
         return [each for each in self.judged if not each.cell.is_baseline]
+
+    def contenders(self, some: Sequence[Result]) -> Sequence[Result]:
+        """Those that may be called best; all of them where nobody could serve with any."""
+        return [each for each in some if each.cell.drafter not in self.unservable] or some
 
     @cached_property
     def drafters(self) -> Sequence[str]:

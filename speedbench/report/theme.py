@@ -10,8 +10,9 @@ from typing import Any
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
+INK = 0.7
 HEAT = ("#eaf1f8", "#9cc3e2", "#3f86bd", "#0b3d66")
-"""From 0 to 1. The text upon it is dark below one half and white above, on either ground."""
+"""From 0 to 1. The text upon it is dark up to INK and white above, on either ground."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +34,18 @@ class Theme:
             "background": "transparent",
             "font": "system-ui, 'Liberation Sans', Arial, sans-serif",
             "view": {"stroke": None},
-            "axis": axis | {"tickColor": self.text, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600},
+            "axis": axis
+            | {"tickColor": self.text, "labelFontSize": 12, "titleFontSize": 12}
+            | {"titleFontWeight": 600, "labelOverlap": True, "labelSeparation": 6},
             "legend": {"labelColor": self.text, "titleColor": self.text, "labelFontSize": 12, "orient": "top"},
             "title": {"color": self.text, "fontSize": 13, "anchor": "start"},
             "range": {"category": list(self.series), "ordinal": list(self.parts), "heatmap": list(HEAT)},
             "point": {"size": 70},
             "mark": {"color": self.series[1]},
+            "text": {"color": self.text},
             "style": {
                 "limit": {**plain, "strokeWidth": 1.2, "strokeDash": [2, 3], "opacity": 0.8},
-                "words": {"fill": self.text, "fontSize": 11},
+                "words": {"color": self.text, "fontSize": 11, "dy": -12},
                 "bar": {"stroke": self.ground, "strokeWidth": 1},
             },
         }

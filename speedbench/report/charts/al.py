@@ -22,7 +22,8 @@ from speedbench.report.drawing import (
     colour,
     draft_axis,
     estimate_row,
-    named_data,
+    layered,
+    over,
     shape,
 )
 from speedbench.report.subject import Subject
@@ -37,14 +38,15 @@ def draw(subject: Subject) -> Figure | str:
     span = max(lengths) - min(lengths)
     rows = [{**cell_row(each), **estimate_row(each, "al")} for each in known]
     rows = [{**row, "at": aside(subject, row, span), "ceiling": row["D"] + 1} for row in rows]
-    best = max(known, key=lambda each: value(each, "al") or 0.0)
-    full = max(known, key=lambda each: ((value(each, "al") or 0.0) - 1) / each.cell.draft_length)
+    contenders = subject.contenders(known)
+    best = max(contenders, key=lambda each: value(each, "al") or 0.0)
+    full = max(contenders, key=lambda each: ((value(each, "al") or 0.0) - 1) / each.cell.draft_length)
     used = ((value(full, "al") or 0.0) - 1) / full.cell.draft_length
     reading = (
         f"The longest is {named(best.cell)} at B={best.cell.concurrency} with {spread(measurement(best, 'al'))} of at "
         f"most {best.cell.draft_length + 1}. {named(full.cell)} uses most of what it drafts: {100 * used:.0f}% of D."
     )
-    top = max(1.25 * (max(row["to"] for row in rows) - 1), 1.1 * min(lengths)) + 1
+    top = max(1.25 * (max(row["to"] for row in rows) - 1), 1.35 * min(lengths)) + 1
     panels = [_panel(subject, title, some, top) for title, some in by_batch(subject, rows)]
     columns = CELL | {"al": "AL"} | ESTIMATE | {"ceiling": "D+1"}
     return Figure(reading=reading, panels=panels, columns=columns, rows=rows)
@@ -54,17 +56,15 @@ def _panel(subject: Subject, title: str, rows: Sequence[Row], top: float) -> Pan
     """Up to `top`, which lets the ceiling of the smallest D be seen."""
     x = draft_axis(rows)
     y = alt.Scale(domain=[1, top], nice=False, zero=False)
-    ends = (min(row["at"] for row in rows), max(row["at"] for row in rows))
-    limit = [{"at": at, "al": at + 1} for at in ends] if ends[0] < ends[1] else []
-    ceiling = alt.Chart(named_data("limit")).mark_line(style="limit", clip=True).encode(x=x, y=alt.Y("al:Q", scale=y))
-    base = alt.Chart().encode(x=x, color=colour(subject, rows))
+    limit = [{"at": at, "al": at + 1} for at in (0, max(row["D"] for row in rows) + 1)]
+    ceiling = over("limit").mark_line(style="limit", clip=True).encode(x=x, y=alt.Y("al:Q", scale=y))
+    base = alt.Chart().encode(x=x, color=colour(subject.drafters, rows))
     al = alt.Y("al:Q", title="AL, tokens per step", scale=y)
-    chart = alt.layer(
+    chart = layered(
         ceiling,
         base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("from:Q", scale=y), y2="to:Q"),
         base.mark_line(strokeWidth=1.5).encode(y=al),
-        base.mark_point(filled=True, opacity=1).encode(y=al, shape=shape(subject, rows)),
-        data=named_data(),
+        base.mark_point(filled=True, opacity=1).encode(y=al, shape=shape(subject.drafters, rows)),
     )
     return Panel(title=title, chart=chart, rows=rows, more={"limit": limit})
 

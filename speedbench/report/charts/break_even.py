@@ -21,7 +21,8 @@ from speedbench.report.drawing import (
     colour,
     estimate_row,
     few,
-    named_data,
+    layered,
+    over,
     shape,
 )
 from speedbench.report.subject import Subject
@@ -42,8 +43,8 @@ def draw(subject: Subject) -> Figure | str:
         return "there is no break-even AL: it needs pass times of the cell and of its baseline"
     rows = [_row(each) for each in known]
     pays = [row for row in rows if row["margin"] > 1]
-    best = max(range(len(rows)), key=lambda i: float(rows[i]["margin"]))
-    at, row = known[best].cell, rows[best]
+    best = max(subject.contenders(known), key=lambda each: float(_row(each)["margin"]))
+    at, row = best.cell, _row(best)
     reading = (
         f"{len(pays)} of {len(rows)} cells lie above the line, where drafting pays. Furthest above or least below is "
         f"{named(at)} at B={at.concurrency}: AL {row['al']:.2f} against {row['break_even']:.2f} to break even."
@@ -75,14 +76,13 @@ def _panel(subject: Subject, title: str, rows: Sequence[Row]) -> Panel:
     x = alt.X("break_even:Q", title="AL needed to break even", scale=alt.Scale(zero=False), axis=few())
     y = alt.Y("al:Q", title="AL measured", scale=alt.Scale(zero=False))
     plain = alt.Chart().encode(x=x, y=y)
-    base = plain.encode(color=colour(subject, rows))
-    chart = alt.layer(
-        alt.Chart(named_data("diagonal")).mark_line(style="limit").encode(x=x, y=y),
+    base = plain.encode(color=colour(subject.drafters, rows))
+    chart = layered(
+        over("diagonal").mark_line(style="limit").encode(x=x, y=y),
         base.mark_rule().encode(y="from:Q", y2="to:Q"),
         base.mark_rule().encode(x="left:Q", x2="right:Q"),
-        base.mark_point(filled=True, opacity=1).encode(shape=shape(subject, rows)),
-        plain.mark_text(style="words", align="left", dx=7, dy=-7).encode(text="label:N"),
-        data=named_data(),
+        base.mark_point(filled=True, opacity=1).encode(shape=shape(subject.drafters, rows)),
+        plain.mark_text(style="words").encode(text="label:N"),
     )
     return Panel(title=title, chart=chart, rows=rows, more={"diagonal": diagonal})
 

@@ -21,7 +21,8 @@ from speedbench.report.drawing import (
     colour,
     few,
     height_for,
-    named_data,
+    layered,
+    over,
     shape,
     short,
 )
@@ -90,14 +91,13 @@ def _panel(subject: Subject, name: str, rows: Sequence[Row]) -> Panel:
     base = alt.Chart().encode(
         y=alt.Y("category:N", title=None, sort=names, axis=alt.Axis(labelLimit=130, grid=True)),
         yOffset=alt.YOffset("drafter:N", sort=drafters),
-        color=colour(subject, rows),
+        color=colour(subject.drafters, rows),
     )
     x = alt.X("value:Q", title=METRICS[name], scale=alt.Scale(zero=False), axis=few())
-    chart = alt.layer(
-        alt.Chart(named_data("one")).mark_rule(style="limit").encode(x="value:Q"),
+    chart = layered(
+        over("one").mark_rule(style="limit").encode(x="value:Q"),
         base.mark_rule(strokeWidth=1.5).encode(x=alt.X("from:Q", scale=alt.Scale(zero=False)), x2="to:Q"),
-        base.mark_point(filled=True, opacity=1).encode(x=x, shape=shape(subject, rows)),
-        data=named_data(),
+        base.mark_point(filled=True, opacity=1).encode(x=x, shape=shape(subject.drafters, rows)),
     )
     height = height_for(len(names), max(20, 11 * len(drafters)))
     return Panel(title=METRICS[name], chart=chart, rows=rows, more={"one": [{"value": 1}]}, height=height)

@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 
 from speedbench.columns import measurement, value
-from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, cell_row, colour, few, named_data, shape
+from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, cell_row, colour, few, layered, over, shape
 from speedbench.report.subject import Subject
 from speedbench.report.words import listed, named
 from speedbench.types import Result
@@ -70,11 +70,12 @@ def _panel(subject: Subject, rows: Sequence[Row], title: str, unit: str) -> Pane
     front = sorted((row for row in rows if row["front"]), key=lambda row: float(row["user"]))
     strength = alt.condition("datum.front", alt.value(1), alt.value(0.45))
     base = alt.Chart().encode(x=x, y=y)
-    chart = alt.layer(
-        alt.Chart(named_data("front")).mark_line(style="limit", interpolate="step-before").encode(x=x, y=y),
-        base.mark_point(filled=True).encode(color=colour(subject, rows), shape=shape(subject, rows), opacity=strength),
-        base.mark_text(style="words", align="left", dx=7, dy=-6).transform_filter("datum.front").encode(text="label:N"),
-        data=named_data(),
+    chart = layered(
+        over("front").mark_line(style="limit", interpolate="step-before").encode(x=x, y=y),
+        base.mark_point(filled=True).encode(
+            color=colour(subject.drafters, rows), shape=shape(subject.drafters, rows), opacity=strength
+        ),
+        base.mark_text(style="words").transform_filter("datum.front").encode(text="label:N"),
     )
     return Panel(title=title, chart=chart, rows=rows, more={"front": front})
 

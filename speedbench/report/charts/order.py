@@ -11,7 +11,7 @@ import altair as alt
 
 from speedbench.measure import NOISY, noise
 from speedbench.metrics.latency import tpot
-from speedbench.report.drawing import MOST_POINTS, Chart, Figure, Panel, Row, by_batch, colour, named_data, shape
+from speedbench.report.drawing import MOST_POINTS, Chart, Figure, Panel, Row, by_batch, colour, layered, shape
 from speedbench.report.subject import Subject
 from speedbench.stats import answered, percentile
 from speedbench.types import Measured
@@ -45,31 +45,22 @@ def _turns(measured: Measured) -> list[dict[str, Any]]:
     return [{**at, "at": i, "ms": 1000 * wait} for i, wait in enumerate(waits, start=1)]
 
 
-_SNUG = alt.Scale(zero=False, nice=False, padding=12)
-
-
-def _thinned(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _thinned(rows: Sequence[Row]) -> list[Row]:
     return list(rows[:: max(1, -(-len(rows) // MOST_POINTS))])
+
+
+def _number(title: str) -> alt.X:
+    axis = alt.Axis(format="d", tickMinStep=1, tickCount=8)
+    return alt.X("at:Q", title=title, axis=axis, scale=alt.Scale(zero=False, nice=False, padding=12))
 
 
 def _probes(rows: Sequence[Row]) -> Panel:
     base = alt.Chart().encode(
-        x=alt.X(
-            "at:Q",
-            title="block of the run, in order",
-            axis=alt.Axis(format="d", tickMinStep=1, tickCount=8),
-            scale=_SNUG,
-        ),
+        x=_number("block of the run, in order"),
         y=alt.Y("ms:Q", title="ms of a fixed piece of work"),
     )
-    chart = alt.layer(
-        base.mark_line(style="limit", strokeDash=[1, 0]),
-        base.mark_point(filled=True, opacity=1, size=30),
-        data=named_data(),
-    )
-    return Panel(
-        title="Noise probe before every block", chart=chart, rows=_thinned([dict(row) for row in rows]), height=200
-    )
+    chart = layered(base.mark_line(style="limit", strokeDash=[1, 0]), base.mark_point(filled=True, opacity=1, size=30))
+    return Panel(title="Noise probe before every block", chart=chart, rows=_thinned(rows), height=200)
 
 
 def _answers(subject: Subject, title: str, rows: Sequence[Row]) -> Panel:
@@ -77,18 +68,13 @@ def _answers(subject: Subject, title: str, rows: Sequence[Row]) -> Panel:
         alt.Chart()
         .mark_point(filled=True, opacity=0.7, size=35)
         .encode(
-            x=alt.X(
-                "at:Q",
-                title="answer of its cell, in order",
-                axis=alt.Axis(format="d", tickMinStep=1, tickCount=8),
-                scale=_SNUG,
-            ),
+            x=_number("answer of its cell, in order"),
             y=alt.Y("ms:Q", title="ms per token"),
-            color=colour(subject, rows),
-            shape=shape(subject, rows),
+            color=colour(subject.drafters, rows),
+            shape=shape(subject.drafters, rows),
         )
     )
-    return Panel(title=title, chart=alt.layer(points, data=named_data()), rows=rows, height=200)
+    return Panel(title=title, chart=layered(points), rows=rows, height=200)
 
 
 CHART = Chart(

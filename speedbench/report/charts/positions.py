@@ -10,8 +10,9 @@ from typing import Any
 import altair as alt
 
 from speedbench.columns import measurement, value
-from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, cell_row, height_for, named_data, short
+from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, cell_row, height_for, layered, short
 from speedbench.report.subject import Subject
+from speedbench.report.theme import INK, LIGHT
 from speedbench.report.words import named, range_of
 
 MARGINAL, CONDITIONAL = "accepted_at_marginal", "accepted_at_conditional"
@@ -59,12 +60,8 @@ def _panel(title: str, kind: str, rows: Sequence[Row]) -> Panel:
     )
     legend = alt.Legend(title=None, format="%", orient="top", gradientLength=160)
     heat = alt.Color("share:Q", scale=alt.Scale(domain=[0, 1]), legend=legend)
-    ink = alt.condition("datum.share > 0.5", alt.value("#ffffff"), alt.value("#1c2024"))
-    chart = alt.layer(
-        base.mark_rect().encode(color=heat),
-        base.mark_text(fontSize=11).encode(text="text:N", color=ink),
-        data=named_data(),
-    )
+    ink = alt.condition(f"datum.share > {INK}", alt.value(LIGHT.ground), alt.value(LIGHT.text))
+    chart = layered(base.mark_rect().encode(color=heat), base.mark_text(fontSize=11).encode(text="text:N", color=ink))
     return Panel(title=title, chart=chart, rows=shown, height=height_for(len(cells)))
 
 

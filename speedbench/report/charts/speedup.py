@@ -22,7 +22,8 @@ from speedbench.report.drawing import (
     colour,
     draft_axis,
     estimate_row,
-    named_data,
+    layered,
+    over,
     shape,
 )
 from speedbench.report.subject import Subject
@@ -38,7 +39,7 @@ def draw(subject: Subject) -> Figure | str:
     rows = [_row(subject, each, max(lengths) - min(lengths)) for each in known]
     columns = CELL | {"speedup": "speedup"} | ESTIMATE | {"formula": "by the formula", "residual": "residual"}
     panels = [_panel(subject, title, some) for title, some in by_batch(subject, rows)]
-    return Figure(reading=_reading(known), panels=panels, columns=columns, rows=rows)
+    return Figure(reading=_reading(subject, known), panels=panels, columns=columns, rows=rows)
 
 
 def _row(subject: Subject, result: Result, span: float) -> dict[str, object]:
@@ -47,8 +48,8 @@ def _row(subject: Subject, result: Result, span: float) -> dict[str, object]:
     return {**row, **more, "at": aside(subject, row, span)}
 
 
-def _reading(known: Sequence[Result]) -> str:
-    best = max(known, key=lambda each: value(each, "speedup") or 0.0)
+def _reading(subject: Subject, known: Sequence[Result]) -> str:
+    best = max(subject.contenders(known), key=lambda each: value(each, "speedup") or 0.0)
     faster = sum((value(each, "speedup") or 0.0) > 1 for each in known)
     sure = sum((measurement(each, "speedup").low or 0.0) > 1 for each in known)
     explained = [residual for each in known if (residual := value(each, "residual")) is not None]
@@ -60,22 +61,22 @@ def _reading(known: Sequence[Result]) -> str:
         return f"{text} There is no formula, for the engine tells no pass times."
     missed = sum(abs(residual) > RESIDUAL_LIMIT for residual in explained)
     worst = max(explained, key=abs)
-    return f"{text} The formula misses {missed} of {len(explained)} by more than 5%, at worst by {100 * worst:+.1f}%."
+    limit = f"{100 * RESIDUAL_LIMIT:.0f}%, at worst by {100 * worst:+.1f}%"
+    return f"{text} The formula misses {missed} of {len(explained)} by more than {limit}."
 
 
 def _panel(subject: Subject, title: str, rows: Sequence[Row]) -> Panel:
     x = draft_axis(rows)
-    base = alt.Chart().encode(x=x, color=colour(subject, rows))
+    base = alt.Chart().encode(x=x, color=colour(subject.drafters, rows))
     y = alt.Y("speedup:Q", title="speedup over no drafting", scale=alt.Scale(zero=False))
     predicted = alt.Y("formula:Q", title="speedup over no drafting")
-    chart = alt.layer(
-        alt.Chart(named_data("one")).mark_rule(style="limit").encode(y="speedup:Q"),
+    chart = layered(
+        over("one").mark_rule(style="limit").encode(y="speedup:Q"),
         base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("from:Q"), y2="to:Q"),
         base.mark_line(strokeWidth=1.5).encode(y=y),
-        base.mark_point(filled=True, opacity=1).encode(y=y, shape=shape(subject, rows)),
+        base.mark_point(filled=True, opacity=1).encode(y=y, shape=shape(subject.drafters, rows)),
         base.mark_line(strokeWidth=1.2, strokeDash=[5, 4]).encode(y=predicted),
-        base.mark_point(filled=False, opacity=1, size=90).encode(y=predicted, shape=shape(subject, rows)),
-        data=named_data(),
+        base.mark_point(filled=False, opacity=1, size=90).encode(y=predicted, shape=shape(subject.drafters, rows)),
     )
     return Panel(title=title, chart=chart, rows=rows, more={"one": [{"speedup": 1}]})
 

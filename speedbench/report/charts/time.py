@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 
 from speedbench.columns import value
-from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, by_batch, cell_row, height_for, named_data, short
+from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, by_batch, cell_row, height_for, layered, short
 from speedbench.report.subject import Subject
 from speedbench.report.words import named, range_of
 from speedbench.types import Result
@@ -69,7 +69,7 @@ def _panel(title: str, rows: Sequence[Row]) -> Panel:
             order=alt.Order("rank:Q"),
         )
     )
-    return Panel(title=title, chart=alt.layer(bars, data=named_data()), rows=split, height=height_for(len(rows)))
+    return Panel(title=title, chart=layered(bars), rows=split, height=height_for(len(rows)))
 
 
 CHART = Chart(
