@@ -42,7 +42,7 @@ def command(
     from speedbench.report.page import page
     from speedbench.report.sections import sections
 
-    subjects = [_subject(run, _prompts(run, task) if include_text else ()) for run in map(load, paths)]
+    subjects = [subject_of(run, _prompts(run, task) if include_text else ()) for run in map(load, paths)]
     title = f"speedbench: {', '.join(each.run.name for each in subjects)}"
     text = page(title, sections(subjects))
     written = [out, *(_draw(subjects, Path(folder), kind) for kind, folder in (("png", png), ("svg", svg)) if folder)]
@@ -72,7 +72,8 @@ def _refuse_unwritable(file: Path, folders: Sequence[Path]) -> None:
             raise UserError(f"'{folder}' is a file; --png and --svg take a folder")
 
 
-def _subject(run: Run, prompts: Sequence[Request]) -> Subject:
+def subject_of(run: Run, prompts: Sequence[Request] = ()) -> Subject:
+    """A run with its results and what is to be said of them."""
     from speedbench.cli import document
     from speedbench.recommend import break_even_concurrency, sentence
     from speedbench.report.subject import Subject

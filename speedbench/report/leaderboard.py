@@ -64,8 +64,13 @@ def _mappings(rows: Any) -> Iterable[Mapping[str, Any]]:
 
 
 def _known(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is unknown: NaN is the one value that is not itself."""
-    return {key: said for key, said in row.items() if said is not None and said == said and said != ""}
+    """Without what is unknown (NaN is the one value that is not itself); a frame has made whole numbers with gaps
+    to floats."""
+    known = {key: said for key, said in row.items() if said is not None and said == said and said != ""}
+    return known | {key: int(known[key]) for key in _WHOLE if key in known}
+
+
+_WHOLE = ("rank", "draft_length", "concurrency", "n_conversations", "task_version", "top_k", "max_tokens")
 
 
 def _title(rows: Sequence[Mapping[str, Any]], by: By) -> str:

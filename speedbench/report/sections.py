@@ -84,14 +84,14 @@ def _chart(subject: Subject, chart: Chart, id_: str) -> Section:
 # ---- provenance ------------------------------------------------------------------------------------------------------
 
 _LEFT_OUT = ("cells", "request_ids", "columns")
-_MAY_QUOTE = ("where", "system")
+MAY_QUOTE = ("where", "system")
 """Keys of a task that may hold the text of prompts."""
 
 
 def _provenance(subject: Subject) -> list[Html]:
     config, processes = subject.run.document["config"], subject.run.document["processes"]
     shown_config = {key: said for key, said in config.items() if key not in _LEFT_OUT}
-    shown_config["task"] = {key: said for key, said in config["task"].items() if key not in _MAY_QUOTE}
+    shown_config["task"] = {key: said for key, said in config["task"].items() if key not in MAY_QUOTE}
     parts = [tables.facts("What was measured", _asked(config)), tables.facts("Where", _place(subject))]
     for title, told in (("The whole configuration", shown_config), ("The environment, once a process", processes)):
         parts.append(tables.folded(title, element("pre", dumps(told, indent=2))))
@@ -165,7 +165,8 @@ def _prompt(subject: Subject, request: Any) -> Html:
     turns = []
     for number, turn in enumerate(request.turns):
         turns.append(element("pre", _cut(turn)))
-        turns += [element("p", "Answer:", class_="soft"), element("pre", _cut(answers[number]))] * (number in answers)
+        if number in answers:
+            turns += [element("p", "Answer:", class_="soft"), element("pre", _cut(answers[number]))]
     sized = "This prompt is cut to its size out of long text, and not shown."
     return tables.folded(f"{request.id} ({request.category})", *(turns or [element("p", sized)]))
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from speedbench import plugins
@@ -12,7 +12,7 @@ from speedbench.columns import UNKNOWN, measurement, shown, value
 from speedbench.report.drawing import Figure
 from speedbench.report.html import Html, element, table
 from speedbench.report.subject import Subject
-from speedbench.report.words import number, range_of
+from speedbench.report.words import number, range_of, three
 from speedbench.types import Result
 
 MOST_FAILURES = 200
@@ -59,27 +59,42 @@ TRAITS = {"inputs": "reads", "generation": "drafts by", "cost": "cost", "trainin
 
 
 def drafters(subject: Subject) -> Html:
-    """What each mechanism is said to cost, beside what it cost here."""
-    rows = [
-        _drafter(subject, each) for each in subject.run.document["config"]["draftings"] if each["drafter"] != "none"
-    ]
-    heads = ["drafter", "mechanism", *TRAITS.values(), "T_draft, ms", "grows", "draft overhead", "AL"]
-    return element("div", table("Drafters: how they work, and what they cost here", heads, rows), class_="prose")
+    """What each mechanism is said to cost, beside what it cost here; then those that were not measured."""
+    config = subject.run.document["config"]
+    own = [each for each in config["draftings"] if each["drafter"] != "none"]
+    heads = ["drafter", "mechanism", *TRAITS.values(), *_MEASURED]
+    rows = [[each["label"], each["drafter"], *_traits(each["drafter"]), *_measured(subject, each)] for each in own]
+    here = table("Drafters: how they work, and what they cost here", heads, rows)
+    absent = sorted(set(plugins.names("drafters")) - {each["drafter"] for each in own} - {"none"})
+    others = table("Mechanisms not measured here", ["drafter", *TRAITS.values()], [[n, *_traits(n)] for n in absent])
+    parts = (here if rows else element("p", "No drafter was measured."), folded("Other mechanisms", others))
+    return element("div", *parts, class_="prose")
 
 
-def _drafter(subject: Subject, drafting: Mapping[str, Any]) -> list[str]:
+_MEASURED = ("weights, MB", "T_draft, ms", "T_draft grows", "draft overhead", "AL")
+
+
+def _traits(mechanism: str) -> list[str]:
+    if mechanism not in plugins.names("drafters"):
+        return [UNKNOWN] * len(TRAITS)
+    about = plugins.load("drafters", mechanism)
+    return [getattr(about, key) or UNKNOWN for key in TRAITS]
+
+
+def _measured(subject: Subject, drafting: Mapping[str, Any]) -> list[str]:
+    """Over all its cells, in the order of `_MEASURED`."""
     own = [each for each in subject.drafted if each.cell.drafter == drafting["label"]]
-    traits = [UNKNOWN] * len(TRAITS)
-    if drafting["drafter"] in plugins.names("drafters"):
-        about = plugins.load("drafters", drafting["drafter"])
-        traits = [getattr(about, key) or UNKNOWN for key in TRAITS]
-    measured = [_known(own, "t_draft", 1000, ".3g"), _growth(own), _known(own, "draft_overhead"), _known(own, "al")]
-    return [drafting["label"], drafting["drafter"], *traits, *measured]
+    size = subject.run.document["config"].get("drafters", {}).get(drafting["label"], {}).get("bytes")
+    weights = UNKNOWN if size is None else f"{size / 1e6:.1f}"
+    times = (_known(own, "t_draft", 1000, three), _growth(own), _known(own, "draft_overhead"))
+    return [weights, *times, _known(own, "al")]
 
 
-def _known(results: Sequence[Result], name: str, times: float = 1, form: str = ".2f") -> str:
+def _known(
+    results: Sequence[Result], name: str, times: float = 1, said: Callable[[float], str] = "{:.2f}".format
+) -> str:
     found = [times * known for each in results if (known := value(each, name)) is not None]
-    return range_of(found, form) if found else UNKNOWN
+    return range_of(found, said) if found else UNKNOWN
 
 
 def _growth(results: Sequence[Result]) -> str:

@@ -63,6 +63,6 @@ DARK = Theme(
     text="#e6e9ec",
     faint="#343b44",
     series=("#a7afb8", "#56b4e9", "#f08a3c", "#2fc99b", "#dd8fbe", "#f0d04a", "#9aa0ff", "#ffffff"),
-    parts=("#4c9fd6", "#f2a950", "#8a929b"),
+    parts=("#3a8bc4", "#f7bc6e", "#8a929b"),
 )
 THEMES: Mapping[str, Theme] = {"light": LIGHT, "dark": DARK}

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from speedbench.columns import UNKNOWN
@@ -39,9 +39,14 @@ def listed(items: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def range_of(values: Sequence[float], form: str = ".2f") -> str:
+def three(value: float) -> str:
+    """Three digits, and never fewer than stand before the point."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def range_of(values: Sequence[float], said: Callable[[float], str] = "{:.2f}".format) -> str:
     """`1.12 to 1.40`, or the one there is."""
-    low, high = f"{min(values):{form}}", f"{max(values):{form}}"
+    low, high = said(min(values)), said(max(values))
     return low if low == high else f"{low} to {high}"
 
 

@@ -13,6 +13,7 @@ from speedbench.measure import NOISY, noise
 from speedbench.metrics.latency import tpot
 from speedbench.report.drawing import MOST_POINTS, Chart, Figure, Panel, Row, by_batch, colour, layered, shape
 from speedbench.report.subject import Subject
+from speedbench.report.words import three
 from speedbench.stats import answered, percentile
 from speedbench.types import Measured
 
@@ -28,7 +29,7 @@ def draw(subject: Subject) -> Figure | str:
     reading = "The machine's noise was not probed often enough to say how quiet it was."
     if spread is not None and middle is not None:
         quiet = "noisy, and times are no result" if spread > NOISY else "quiet enough"
-        reading = f"A fixed piece of work took {1000 * middle:.3g} ms and varied by {100 * spread:.0f}%: {quiet}."
+        reading = f"A fixed piece of work took {three(1000 * middle)} ms and varied by {100 * spread:.0f}%: {quiet}."
     most = max((len(some) for _, some in by_batch(subject, turns)), default=0)
     reading += f" Of the answers every {-(-most // MOST_POINTS)}th is drawn." if most > MOST_POINTS else ""
     rows = [{"what": "noise probe", **row} for row in _thinned(probes)]

@@ -48,7 +48,7 @@ def _rows(result: Any) -> list[dict[str, Any]]:
 
 
 def _percent(shares: Sequence[float]) -> str:
-    return f"{range_of([100 * share for share in shares], '.0f')}%"
+    return f"{range_of([100 * share for share in shares], '{:.0f}'.format)}%"
 
 
 def _panel(title: str, kind: str, rows: Sequence[Row]) -> Panel:

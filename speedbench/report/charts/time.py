@@ -12,7 +12,7 @@ import altair as alt
 from speedbench.columns import value
 from speedbench.report.drawing import CELL, Chart, Figure, Panel, Row, by_batch, cell_row, height_for, layered, short
 from speedbench.report.subject import Subject
-from speedbench.report.words import named, range_of
+from speedbench.report.words import named, range_of, three
 from speedbench.types import Result
 
 PARTS = {"t_verify": "verify", "t_draft": "draft", "t_other": "other"}
@@ -42,7 +42,7 @@ def _reading(known: Sequence[Result]) -> str:
 
     drafted = [each for each in known if not each.cell.is_baseline]
     plain = [1000 * (value(each, "t_verify") or 0.0) for each in known if each.cell.is_baseline]
-    text = f"A plain pass verifies in {range_of(plain, '.3g')} ms. " if plain else ""
+    text = f"A plain pass verifies in {range_of(plain, three)} ms. " if plain else ""
     if not drafted:
         return f"{text}Nothing was drafted."
     most = max(drafted, key=share)
