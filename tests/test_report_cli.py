@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from reported import Page
@@ -37,7 +36,7 @@ def test_pictures_are_written_beside_the_page(bench: Bench) -> None:
     assert (folder / "al.png").read_bytes().startswith(PNG)
     svg = (folder / "speedup.svg").read_text("utf-8")
     assert svg.startswith("<svg")
-    assert "8 " in svg or "speedup" in svg
+    assert "speedup over no drafting" in svg
     assert f"charts in {folder}" in done.out
     assert not (folder / "batch.png").exists()  # one concurrency
 
@@ -117,14 +116,3 @@ def test_an_altair_that_is_too_new_for_the_converter_is_named(monkeypatch: pytes
     monkeypatch.setattr(altair, "SCHEMA_VERSION", "v99.1.0")
     with pytest.raises(Missing, match=r"writes Vega-Lite 99\.1, and this vl-convert reads .*pip install --upgrade"):
         images._version()
-
-
-def test_help_does_not_wait_for_the_charts() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys; from speedbench.cli import _app; _app(); print(sorted({'altair', 'vl_convert', 'pandas'} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
-    )
-    assert done.stdout.strip() == "[]"

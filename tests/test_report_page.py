@@ -177,7 +177,7 @@ def test_several_runs_stand_one_after_the_other_and_share_no_chart() -> None:
 def test_a_run_of_which_everything_failed_says_so_and_draws_nothing_empty() -> None:
     broken = record(request="r0", finish="error", first=None, last=None)
     found = made(subject(measured(broken, d=0), measured(broken, d=2)))
-    assert "2 of 2 turns failed" in found.words
+    assert "could rest on: all 2 turns failed." in found.words
     assert [row["error"] for row in found.table("Turns that failed")] == ["HTTP 503"] * 2
     assert found.words.count("Not drawn:") == 9
     assert found.told == {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -107,10 +108,11 @@ def by_batch(subject: Subject, rows: Sequence[Row]) -> list[tuple[str, list[Row]
     return [(title, some) for title, some in parts if some]
 
 
-def aside(subject: Subject, row: Row, span: float) -> float:
-    """D, moved a little by drafter, so that intervals do not lie upon each other."""
-    place = subject.drafters.index(row["drafter"])
-    return float(row["D"] + (place - len(subject.drafters) / 2) * 0.02 * max(span, 1))
+def aside(subject: Subject, row: Row, lengths: Sequence[int]) -> float:
+    """D, moved a little by drafter, so that intervals do not lie upon each other, nor come near the next D."""
+    apart = min((b - a for a, b in pairwise(sorted(set(lengths)))), default=1)
+    step = min(0.02 * max(max(lengths) - min(lengths), 1), apart / 2 / len(subject.drafters))
+    return float(row["D"] + (subject.drafters.index(row["drafter"]) - len(subject.drafters) / 2) * step)
 
 
 # ---- marks -----------------------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ def layered(*marks: alt.Chart) -> alt.LayerChart:
 
 def _legend(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Legend:
     shown = [name for name in drafters if any(row["drafter"] == name for row in rows)]
-    columns = 4 if max(map(len, shown), default=0) <= 10 else 2
+    columns = 3 if max(map(len, shown), default=0) <= 10 else 2
     return alt.Legend(values=shown, title=None, labelLimit=150, columns=columns)
 
 

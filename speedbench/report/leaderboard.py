@@ -30,7 +30,7 @@ APART: Mapping[By, tuple[str, ...]] = {
 }
 """And these, by what is ranked by."""
 
-TITLES: Mapping[By, str] = {"speedup": "speedup over the baseline of the same run", "al": "AL, tokens per step"}
+TITLES: Mapping[By, str] = {"speedup": "speedup", "al": "acceptance length"}
 
 MOST_DRAWN = 60
 """Rows of a part that are drawn; the table has all."""
@@ -52,9 +52,9 @@ def leaderboard_page(rows: Any, by: By = "speedup") -> str:
 
 
 _INTRODUCTION = (
-    "Intervals are 95% over conversations. Rows whose intervals overlap share a rank, in order of names; a row without "
-    "a rank is a baseline, has no interval, or is marked. Nothing is ranked across the parts of this page.",
-    "Entries that are slower than decoding without a drafter stay listed.",
+    "Speedup is over the baseline of the same run. Intervals are 95% over conversations. Rows whose intervals overlap "
+    "share a rank, in order of names; a row without a rank is a baseline, has no interval, or is marked. Nothing is "
+    "ranked across the parts of this page, and entries slower than their baseline stay listed.",
 )
 
 
@@ -87,12 +87,15 @@ def _part(rows: Sequence[Mapping[str, Any]], by: By, id_: str) -> list[Section]:
     found = [Section(body=element("h2", _heading(rows[0], by), id=f"{id_}-head"))]
     figure = _figure(rows, by)
     if figure is not None:
-        found.append(drawn(TITLES[by], _HOW, figure, id_))
+        found.append(drawn(f"By {TITLES[by]}", _HOW[by], figure, id_))
     lines = [[of(row) for _, of in COLUMNS] for row in rows]
     return [*found, Section(body=table(f"Entries ({len(rows)})", [name for name, _ in COLUMNS], lines))]
 
 
-_HOW = "Bars are the intervals. The dotted line at 1 is the baseline; above and below of each other says nothing."
+_HOW: Mapping[By, str] = {
+    "speedup": "The dotted line at 1 is decoding without a drafter. Within a rank the order is that of names.",
+    "al": "The dotted line at 1 is no draft accepted. Within a rank the order is that of names.",
+}
 
 
 def _heading(row: Mapping[str, Any], by: By) -> str:
@@ -130,13 +133,13 @@ def _panel(rows: Sequence[dict[str, Any]], by: By) -> Panel:
     drafters = ["none", *dict.fromkeys(row["drafter"] for row in rows)]
     base = alt.Chart().encode(
         y=alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=190)),
-        color=colour(drafters, rows),
+        color=colour(drafters, rows).legend(None),
     )
     chart = layered(
         over("one").mark_rule(style="limit").encode(x="value:Q"),
         base.mark_rule(strokeWidth=1.5).encode(x=alt.X("from:Q", scale=alt.Scale(zero=False)), x2="to:Q"),
         base.mark_point(filled=True, opacity=1).encode(
-            x=alt.X("value:Q", title=TITLES[by], scale=alt.Scale(zero=False)), shape=shape(drafters, rows)
+            x=alt.X("value:Q", title=TITLES[by], scale=alt.Scale(zero=False)), shape=shape(drafters, rows).legend(None)
         ),
     )
     return Panel(

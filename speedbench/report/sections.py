@@ -59,7 +59,7 @@ def _head(subject: Subject, id_: str, *, alone: bool) -> Html:
     """The verdict, what it rests on, and all cells."""
     warned = [element("li", each) for each in subject.summary["warnings"]]
     strip = element("div", element("strong", "Beware"), element("ul", *warned), class_="warnings") if warned else ""
-    failed, turns = tables.share_failed(subject)
+    failed, turns = subject.failed
     lost = [element("li", f"{failed} of {turns} turns failed; they enter no other number.")] if failed else []
     return element(
         "section",

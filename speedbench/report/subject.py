@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from speedbench.columns import measurement
 from speedbench.results import Run
 from speedbench.types import Request, Result
 
@@ -52,6 +53,12 @@ class Subject:
     @cached_property
     def concurrencies(self) -> Sequence[int]:
         return sorted({each.cell.concurrency for each in self.judged})
+
+    @property
+    def failed(self) -> tuple[int, int]:
+        """Turns that failed, of so many asked for."""
+        found = [measurement(each, "failed_requests") for each in self.judged]
+        return int(sum(each.value or 0 for each in found)), sum(each.n for each in found)
 
     @property
     def environment(self) -> Mapping[str, Any]:

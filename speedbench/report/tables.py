@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from speedbench import plugins
-from speedbench.columns import UNKNOWN, measurement, shown, value
+from speedbench.columns import UNKNOWN, shown, value
 from speedbench.report.drawing import Figure
 from speedbench.report.html import Html, element, table
 from speedbench.report.subject import Subject
@@ -148,9 +148,3 @@ def _differing(subject: Subject) -> Iterator[list[str]]:
         for each in measured.mismatches or ():
             told = (each.request, each.turn, each.index, each.expected, each.got, each.gap, each.kind)
             yield [measured.cell.key, *map(number, told)]
-
-
-def share_failed(subject: Subject) -> tuple[int, int]:
-    """Turns that failed, and turns asked for."""
-    found = [measurement(each, "failed_requests") for each in subject.judged]
-    return int(sum(each.value or 0 for each in found)), sum(each.n for each in found)

@@ -37,7 +37,8 @@ class Theme:
             "axis": axis
             | {"tickColor": self.text, "labelFontSize": 12, "titleFontSize": 12}
             | {"titleFontWeight": 600, "labelOverlap": True, "labelSeparation": 6},
-            "legend": {"labelColor": self.text, "titleColor": self.text, "labelFontSize": 12, "orient": "top"},
+            "legend": {"labelColor": self.text, "titleColor": self.text, "labelFontSize": 12, "orient": "top"}
+            | {"layout": {"top": {"anchor": "start", "bounds": "full"}}},
             "title": {"color": self.text, "fontSize": 13, "anchor": "start"},
             "range": {"category": list(self.series), "ordinal": list(self.parts), "heatmap": list(HEAT)},
             "point": {"size": 70},

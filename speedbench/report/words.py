@@ -22,11 +22,13 @@ def number(value: object) -> str:
 
 
 def spread(found: Measurement, unit: str = "") -> str:
-    """`1.21x [1.10, 1.33]`, without the interval where there is none."""
+    """`1.21x [1.10, 1.33]`, without the interval where there is none, or it has no width."""
     if found.value is None:
         return UNKNOWN
     point = f"{found.value:.2f}{unit}"
-    return point if found.low is None or found.high is None else f"{point} [{found.low:.2f}, {found.high:.2f}]"
+    if found.low is None or found.high is None or found.low == found.high:
+        return point
+    return f"{point} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def named(cell: Cell) -> str:
@@ -69,8 +71,10 @@ def verdict(subject: Subject) -> str:
     for kind, said in _OTHERWISE.items():
         batches = [each["concurrency"] for each in found if each["verdict"] == kind]
         clauses += [f"at B={listed(batches)} {said}"] if batches else []
-    if not clauses:
-        return f"Nothing was measured that a recommendation could rest on, on {machine(subject.environment)}."
+    failed, turns = subject.failed
+    if failed == turns or not clauses:
+        why = f"all {turns} turns failed" if failed else "there is no cell with a drafter"
+        return f"Nothing was measured that a recommendation could rest on: {why}."
     text = "; ".join(clauses)
     return f"{text[0].upper()}{text[1:]}. Measured on {machine(subject.environment)}{_target(subject)}."
 

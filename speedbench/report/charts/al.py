@@ -35,9 +35,8 @@ def draw(subject: Subject) -> Figure | str:
     if not known:
         return "no cell with a drafter has an acceptance length"
     lengths = [each.cell.draft_length for each in known]
-    span = max(lengths) - min(lengths)
     rows = [{**cell_row(each), **estimate_row(each, "al")} for each in known]
-    rows = [{**row, "at": aside(subject, row, span), "ceiling": row["D"] + 1} for row in rows]
+    rows = [{**row, "at": aside(subject, row, lengths), "ceiling": row["D"] + 1} for row in rows]
     contenders = subject.contenders(known)
     best = max(contenders, key=lambda each: value(each, "al") or 0.0)
     full = max(contenders, key=lambda each: ((value(each, "al") or 0.0) - 1) / each.cell.draft_length)

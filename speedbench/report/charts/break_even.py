@@ -45,9 +45,10 @@ def draw(subject: Subject) -> Figure | str:
     pays = [row for row in rows if row["margin"] > 1]
     best = max(subject.contenders(known), key=lambda each: float(_row(each)["margin"]))
     at, row = best.cell, _row(best)
+    which = "Furthest above it is" if row["margin"] > 1 else "Nearest below it is"
     reading = (
-        f"{len(pays)} of {len(rows)} cells lie above the line, where drafting pays. Furthest above or least below is "
-        f"{named(at)} at B={at.concurrency}: AL {row['al']:.2f} against {row['break_even']:.2f} to break even."
+        f"{len(pays)} of {len(rows)} cells lie above the line, where drafting pays. {which} {named(at)} at "
+        f"B={at.concurrency}: AL {row['al']:.2f} against {row['break_even']:.2f} to break even."
     )
     panels = [_panel(subject, title, some) for title, some in by_batch(subject, rows)]
     return Figure(reading=reading, panels=panels, columns=COLUMNS, rows=rows)
@@ -73,8 +74,8 @@ def _row(result: Result) -> dict[str, Any]:
 def _panel(subject: Subject, title: str, rows: Sequence[Row]) -> Panel:
     ends = (min(1.0, *(row["left"] for row in rows)), max(row["right"] for row in rows))
     diagonal = [{"break_even": end, "al": end} for end in ends]
-    x = alt.X("break_even:Q", title="AL needed to break even", scale=alt.Scale(zero=False), axis=few())
-    y = alt.Y("al:Q", title="AL measured", scale=alt.Scale(zero=False))
+    x = alt.X("break_even:Q", title="AL needed to break even", scale=alt.Scale(zero=False, padding=15), axis=few())
+    y = alt.Y("al:Q", title="AL measured", scale=alt.Scale(zero=False, padding=15))
     plain = alt.Chart().encode(x=x, y=y)
     base = plain.encode(color=colour(subject.drafters, rows))
     chart = layered(

@@ -37,9 +37,9 @@ SHORT = {"al": "AL", "speedup": "speedup"}
 
 def draw(subject: Subject) -> Figure | str:
     chosen = _chosen(subject)
-    if not chosen:
-        return "no cell with a drafter has results by category"
     rows = [row for result in chosen for name in METRICS for row in _rows(result, name)]
+    if not rows:
+        return "no cell with a drafter has results by category"
     if len({row["category"] for row in rows}) < 2:
         return "all prompts are of one category"
     lengths = listed(f"{short(each.cell.drafter)} at D={each.cell.draft_length}" for each in chosen)

@@ -36,16 +36,16 @@ def draw(subject: Subject) -> Figure | str:
     if not known:
         return "no speedup was measured: it needs a baseline (D = 0) at the same concurrency, and answers in both"
     lengths = [each.cell.draft_length for each in known]
-    rows = [_row(subject, each, max(lengths) - min(lengths)) for each in known]
+    rows = [_row(subject, each, lengths) for each in known]
     columns = CELL | {"speedup": "speedup"} | ESTIMATE | {"formula": "by the formula", "residual": "residual"}
     panels = [_panel(subject, title, some) for title, some in by_batch(subject, rows)]
     return Figure(reading=_reading(subject, known), panels=panels, columns=columns, rows=rows)
 
 
-def _row(subject: Subject, result: Result, span: float) -> dict[str, object]:
+def _row(subject: Subject, result: Result, lengths: Sequence[int]) -> dict[str, object]:
     row = cell_row(result) | estimate_row(result, "speedup")
     more = {"formula": value(result, "speedup_formula"), "residual": value(result, "residual")}
-    return {**row, **more, "at": aside(subject, row, span)}
+    return {**row, **more, "at": aside(subject, row, lengths)}
 
 
 def _reading(subject: Subject, known: Sequence[Result]) -> str:
@@ -69,16 +69,18 @@ def _panel(subject: Subject, title: str, rows: Sequence[Row]) -> Panel:
     x = draft_axis(rows)
     base = alt.Chart().encode(x=x, color=colour(subject.drafters, rows))
     y = alt.Y("speedup:Q", title="speedup over no drafting", scale=alt.Scale(zero=False))
-    predicted = alt.Y("formula:Q", title="speedup over no drafting")
-    chart = layered(
+    marks = [
         over("one").mark_rule(style="limit").encode(y="speedup:Q"),
         base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("from:Q"), y2="to:Q"),
         base.mark_line(strokeWidth=1.5).encode(y=y),
         base.mark_point(filled=True, opacity=1).encode(y=y, shape=shape(subject.drafters, rows)),
-        base.mark_line(strokeWidth=1.2, strokeDash=[5, 4]).encode(y=predicted),
-        base.mark_point(filled=False, opacity=1, size=90).encode(y=predicted, shape=shape(subject.drafters, rows)),
-    )
-    return Panel(title=title, chart=chart, rows=rows, more={"one": [{"speedup": 1}]})
+    ]
+    if any(row["formula"] is not None for row in rows):
+        predicted = base.encode(y=alt.Y("formula:Q", title="speedup over no drafting"))
+        marks.append(predicted.mark_line(strokeWidth=1.2, strokeDash=[5, 4]))
+        hollow = predicted.mark_point(filled=False, opacity=1, size=90)
+        marks.append(hollow.encode(shape=shape(subject.drafters, rows)))
+    return Panel(title=title, chart=layered(*marks), rows=rows, more={"one": [{"speedup": 1}]})
 
 
 CHART = Chart(
