@@ -41,6 +41,8 @@ ALLOWED = {
     "prometheus_client": {"serving/prometheus"},
     "click": set(),
     "aiohttp": {"serving"},
+    "altair": {"report"},
+    "vl_convert": {"report"},
 }
 """Where a package may be imported, by room or by file; a package that is not here may be imported anywhere."""
 
