@@ -10,7 +10,7 @@ part in the ratio.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -36,6 +36,10 @@ from speedbench.types import Measured, Measurement, Metric, Record
 
 BLOCK = 4
 """Conversations per row of the batch in a block, where a run does not tell how many blocks it had."""
+
+STRATUM = 10
+"""Conversations from which on a category is resampled by itself. k of them, resampled among themselves, vary by
+(k − 1)/k of what they should: with two in each category, an interval would be too narrow by a third."""
 
 Row = Callable[[Record], tuple[float, float]]
 
@@ -156,7 +160,11 @@ def _by_conversation(rate: Rate, base: Arm, cand: Arm) -> tuple[Measurement, flo
         turn = record.request, record.turn
         if turn in ours and turn in theirs:
             rows[record.request, record.category].append((*ours.pop(turn), *theirs[turn]))
-    parts = [Share(*who, tuple(map(sum, zip(*every, strict=True)))) for who, every in rows.items()]
+    sizes = Counter(category for _, category in rows)
+    parts = [
+        Share(request, category if sizes[category] >= STRATUM else "", tuple(map(sum, zip(*every, strict=True))))
+        for (request, category), every in rows.items()
+    ]
     return ratio_of_ratios(parts), _detectable([part.sums for part in parts], _doubled)
 
 

@@ -70,8 +70,8 @@ def evidence(finding: Finding) -> str:
 
 def size(change: Change) -> str:
     """`80 conv.`, what the interval rests on."""
-    short = {"conversations": "conv.", "blocks": "blocks", "": ""}[change.unit]
-    return f"{change.change.n} {short}" if short else UNKNOWN
+    n = change.change.n
+    return {"conversations": f"{n} conv.", "blocks": f"{n} block{'s' * (n != 1)}", "": UNKNOWN}[change.unit]
 
 
 def verdict(finding: Finding) -> str:
