@@ -87,6 +87,9 @@ def test_what_costs_time_and_no_acceptance_is_told_as_step_cost(bench: Bench, ru
     done = bench("compare", base, cand, *ALL, "--gate", "speedup:-5%", "--gate", "al:-2%")
     assert done.code == 1
     assert "speedup -10.0% = AL +0.0% ÷ step cost +11.1%" in done.out
+    bound = bench("compare", base, cand, *ALL, "--gate", "al:>=2", "--gate", "al[category=code]:-2%")
+    assert (bound.code, "speedup -10.0% = AL +0.0%" in bound.out) == (0, True)
+    assert "itself [2.50, 2.50]" in bound.out
     assert "6 blocks" in done.out  # 24 conversations, four at a time
 
 
