@@ -87,7 +87,17 @@ def test_what_costs_time_and_no_acceptance_is_told_as_step_cost(bench: Bench, ru
     done = bench("compare", base, cand, *ALL, "--gate", "speedup:-5%", "--gate", "al:-2%")
     assert done.code == 1
     assert "speedup -10.0% = AL +0.0% ÷ step cost +11.1%" in done.out
+    bound = bench("compare", base, cand, *ALL, "--gate", "al:>=2", "--gate", "al[category=code]:-2%")
+    assert (bound.code, "speedup -10.0% = AL +0.0%" in bound.out) == (0, True)
+    assert "itself [2.50, 2.50]" in bound.out
     assert "6 blocks" in done.out  # 24 conversations, four at a time
+
+
+def test_repeats_bring_more_blocks_and_no_more_conversations(bench: Bench, runs: Callable[..., str]) -> None:
+    done = bench("compare", runs("a", "--repeats", "2"), runs("b", "--repeats", "2"), *ALL)
+    assert done.code == 0
+    assert "24 conv." in done.out
+    assert "12 blocks" in done.out
 
 
 def test_what_makes_the_baseline_slower_too_is_drift_and_no_verdict(bench: Bench, runs: Callable[..., str]) -> None:
@@ -276,6 +286,10 @@ def broken(run: str, file: str, content: str | bytes) -> Path:
     return path
 
 
+RUN_JSON = (
+    '{"schema": 1, "processes": [], "finished": true, "config": '
+    '{"task": {}, "request_ids": [7], "runner": {}, "draftings": [], "cells": []}}'
+)
 RECORDS = "ngram-d3-b1-r0/records.jsonl"
 
 
@@ -290,6 +304,8 @@ RECORDS = "ngram-d3-b1-r0/records.jsonl"
         ("run.json", '{"schema": NaN}', "NaN is no number of strict JSON"),
         ("run.json", "[" * 100_000, "nested too deeply"),
         ("run.json", b"\xff\xfe", "run.json is not JSON"),
+        ("run.json", RUN_JSON.replace('"task": {}', '"task": []'), "config.task: should be a dict (got [])"),
+        ("run.json", RUN_JSON.replace("[7]", "[[]]"), "request_ids: should hold nothing but str (got [[]])"),
         (RECORDS, "{}\n", "records.jsonl line 1: request: Field required"),
         (RECORDS, "\n", "records.jsonl line 1 is not JSON"),
         (RECORDS, '{"sent": 1e999}\n', "records.jsonl line 1 is not JSON: 1e999 is no number of strict JSON"),

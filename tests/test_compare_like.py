@@ -114,6 +114,20 @@ def test_a_drafter_differs_by_its_settings_and_not_by_its_warnings() -> None:
     assert identity.drafter(RUN, "ngram", other, "ngram") == ("settings.max_n 4 → 3",)
 
 
+@pytest.mark.parametrize("value", [None, 7, "x", [], [1], {"a": {"b": []}}], ids=repr)
+def test_whatever_stands_in_a_run_json_only_makes_it_differ(value: Any) -> None:
+    for path in (
+        "config.task", "config.runner", "config.target", "config.sampling", "config.drafters", "config.target.engine",
+        "config.drafters.ngram", "processes.0.cpu", "processes.0.gpus", "processes.0.packages", "config.runner.engine",
+    ):  # fmt: skip
+        other = changed(path, value)
+        assert len(identity.facets(RUN, other, ())) == 5
+        assert len(identity.facets(other, RUN, ())) == 5
+        identity.drafter(RUN, "ngram", other, "ngram")
+        assert identity.subject(other).isprintable()
+        assert identity.version(other)
+
+
 # ---- cells ---------------------------------------------------------------------------------------------------------
 
 VARY = ("drafter", "D")

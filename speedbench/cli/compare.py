@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CODES = """\b
 Exit status, the first that holds:
   5   an output is not the baseline's, or requests failed
-  4   not comparable
+  4   not comparable, or a cell is missing
   1   a regression
   3   inconclusive
   0   fine

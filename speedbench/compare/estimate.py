@@ -1,8 +1,8 @@
 """By how much a number differs between two cells, over the conversations that both answered, and how surely.
 
-What is counted, acceptance length, varies by conversation: conversations are resampled, within categories. What is
-timed varies with the machine: the unit is a block, within which a run's cells take turns, and its baseline cell takes
-part in the ratio.
+What is counted, acceptance length, varies by conversation: conversations are resampled, within categories large enough.
+What is timed varies with the machine: the unit is a block, within which a run's cells take turns, and its baseline cell
+takes part in the ratio.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -10,7 +10,7 @@ part in the ratio.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -36,6 +36,13 @@ from speedbench.types import Measured, Measurement, Metric, Record
 
 BLOCK = 4
 """Conversations per row of the batch in a block, where a run does not tell how many blocks it had."""
+
+STRATUM = 10
+"""Conversations from which on a category is resampled by itself. k of them, resampled among themselves, vary by
+(k − 1)/k of what they should: with two in each category, an interval would be too narrow by a third."""
+
+BOOTSTRAPPED = 30
+"""Conversations from which on they are resampled; of fewer, a percentile is too sure, and t knows how few they are."""
 
 Row = Callable[[Record], tuple[float, float]]
 
@@ -156,8 +163,14 @@ def _by_conversation(rate: Rate, base: Arm, cand: Arm) -> tuple[Measurement, flo
         turn = record.request, record.turn
         if turn in ours and turn in theirs:
             rows[record.request, record.category].append((*ours.pop(turn), *theirs[turn]))
-    parts = [Share(*who, tuple(map(sum, zip(*every, strict=True)))) for who, every in rows.items()]
-    return ratio_of_ratios(parts), _detectable([part.sums for part in parts], _doubled)
+    sizes = Counter(category for _, category in rows)
+    parts = [
+        Share(request, category if sizes[category] >= STRATUM else "", tuple(map(sum, zip(*every, strict=True))))
+        for (request, category), every in rows.items()
+    ]
+    sums = [part.sums for part in parts]
+    ratio = ratio_of_ratios(parts) if len(parts) >= BOOTSTRAPPED else jackknife(sums, _doubled)
+    return ratio, _detectable(sums, _doubled)
 
 
 def _summed(row: Row, measured: Measured) -> dict[tuple[str, int], tuple[float, float]]:

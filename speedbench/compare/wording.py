@@ -70,8 +70,8 @@ def evidence(finding: Finding) -> str:
 
 def size(change: Change) -> str:
     """`80 conv.`, what the interval rests on."""
-    short = {"conversations": "conv.", "blocks": "blocks", "": ""}[change.unit]
-    return f"{change.change.n} {short}" if short else UNKNOWN
+    n = change.change.n
+    return {"conversations": f"{n} conv.", "blocks": f"{n} block{'s' * (n != 1)}", "": UNKNOWN}[change.unit]
 
 
 def verdict(finding: Finding) -> str:
@@ -103,7 +103,8 @@ def _moved(found: Measurement) -> str:
 
 def split(pair: Pair) -> str:
     """Where a change of speed comes from: `speedup +3.4% = AL +4.3% ÷ step cost +0.9%`; empty where it is not known."""
-    by_name = {each.of.metric: each.of.change.value for each in pair.findings if each.of.category is None}
+    whole = [each.of for each in pair.findings if each.of.category is None and each.of.change.value is not None]
+    by_name = {each.metric: each.change.value for each in whole}
     speedup, al = by_name.get("speedup"), by_name.get("al")
     if speedup is None or al is None or pair.step_cost is None:
         return ""
