@@ -151,6 +151,7 @@ def test_the_table_and_the_json_show_metric_value_definition_and_source(bench: B
         ({**VLLM, "output_throughput": True}, "output_throughput: should be a number (got 'True')"),
         ({**ACCEPTANCE, "Acceptance_Length_Histogram": {"a": 1}}, "should have whole numbers for keys (got 'a')"),
         ({**AIPERF, "is_complete": False, "incomplete_reason": "stalled"}, "the run is partial (stalled)"),
+        ({**AIPERF, "time_to_first_token": {"unit": "sec", "avg": 1}}, "unit: should be ms (got 'sec')"),
         ({**AIPERF, "was_cancelled": True}, "the run is partial (cancelled)"),
         ({"aiperf_version": "0.13.0"}, "holds no number that speedbench has a name for"),
         (json.dumps(VLLM) + "\n" + json.dumps(VLLM)[:40], "line 2 is not JSON"),

@@ -171,10 +171,12 @@ def test_a_hostile_line_is_refused_by_file_and_line(old: str, new: str, said: st
 
 def test_a_small_file_cannot_stand_for_more_steps_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MOST_STEPS", 10)
-    fine, bomb = GOOD.replace(",1]]", ",10]]"), GOOD.replace(",1]]", ",11]]")
-    assert len(counts.measured(fine.encode(), "f")[0].records[0].steps) == 10
-    with pytest.raises(UserError, match="f line 2: more than 10 steps"):
+    fine, bomb = GOOD.replace(",1]]", ",9]]"), GOOD.replace(",1]]", ",10]]")  # and one pass
+    assert len(counts.measured(fine.encode(), "f")[0].records[0].steps) == 9
+    with pytest.raises(UserError, match="f line 2: more than 10 steps and passes in one submission"):
         counts.measured(bomb.encode(), "f")
+    with pytest.raises(UserError, match="f: more than 10 steps and passes in one submission"):
+        counts.measured(GOOD.splitlines(keepends=True)[0].replace('"passes":1', '"passes":11').encode(), "f")
 
 
 def test_a_cell_stands_once_and_a_batch_of_one_is_never_partly_full() -> None:

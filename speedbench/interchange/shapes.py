@@ -134,9 +134,17 @@ _AIPERF = (
 )  # fmt: skip
 
 
+_UNITS = {1: ("ratio", "tokens/sec", "requests"), 1e-3: ("ms",), 0.01: ("%",)}
+"""What the file must say of a number, by what makes ours of it."""
+
+
 def _aiperf(document: Document) -> Iterator[tuple[str, str, float | None, str]]:
     if document.get("is_complete") is False or document.get("was_cancelled"):
         raise Odd(f"the run is partial ({document.get('incomplete_reason') or 'cancelled'}); numbers of it say little")
+    for _, name, scale, _ in _AIPERF:
+        unit, wanted = _at(document, f"{name.partition('/')[0]}/unit"), _UNITS[scale]
+        if unit not in (None, *wanted):
+            raise Odd(f"{name.partition('/')[0]}.unit: should be {wanted[0]} (got {str(unit)[:40]!r})")
     yield from _by_keys(_AIPERF, document)
     key = "pooled_spec_decode_acceptance_histogram"
     yield from _shares(_counts(document, key), key, "steps with a draft that accepted j drafts, all requests pooled")

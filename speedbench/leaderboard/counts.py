@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -28,6 +28,7 @@ MOST = 64 * MEGABYTE
 """Bytes of a counts.jsonl."""
 
 MOST_STEPS = 20_000_000
+"""Steps and passes that one may stand for."""
 
 FAULT = "left out"
 """Stands for each fault of an engine's counters, whose words are not published."""
@@ -188,6 +189,11 @@ def _turn_line(
 # ---- and back --------------------------------------------------------------------------------------------------------
 
 
+def _refuse_large(where: str) -> NoReturn:
+    """A line of a few bytes may stand for more than the memory holds."""
+    raise UserError(f"{where}: more than {MOST_STEPS} steps and passes in one submission")
+
+
 def _refuse_odd(path: str, found: Sequence[CellLine]) -> None:
     """What each line may be by itself, and yet not here."""
     keys = [line.cell.key for line in found]
@@ -203,18 +209,20 @@ def _refuse_odd(path: str, found: Sequence[CellLine]) -> None:
 def measured(whole: bytes, path: str) -> tuple[Measured, ...]:
     """The cells of a counts.jsonl, with all that their numbers are made from. Raises `UserError` naming file, line."""
     found: list[tuple[CellLine, list[Record]]] = []
-    steps = 0
+    size = 0
     for where, line in lines(whole, path):
         if isinstance(line, dict) and "cell" in line:
-            found.append((read(_CELL, line, where), []))
+            cell = read(_CELL, line, where)
+            size += cell.partly + sum(block.passes for block in cell.blocks)
+            found.append((cell, []))
         elif found:
             turn = read(_TURN, line, where)
-            steps += sum(each[3] for each in turn.steps)
-            if steps > MOST_STEPS:
-                raise UserError(f"{where}: more than {MOST_STEPS} steps; submit fewer cells at once")
-            found[-1][1].append(_record(turn))
+            size += sum(each[3] for each in turn.steps)
+            found[-1][1].append(_record(turn) if size <= MOST_STEPS else _refuse_large(where))
         else:
             raise UserError(f"{where}: a turn before its cell; a cell's line comes first")
+    if size > MOST_STEPS:
+        _refuse_large(path)
     _refuse_odd(path, [line for line, _ in found])
     return tuple(_measured(line, records) for line, records in found)
 

@@ -134,7 +134,7 @@ class Machine:
         """What boards are named by: `2x NVIDIA H200`, or the processor with its usable CPUs."""
         if self.gpus:
             return f"{len(self.gpus)}x {self.gpus[0].name}"
-        return f"{self.cpu or 'unknown CPU'}, {self.cpu_threads or '?'} CPUs"
+        return f"{self.cpu or 'unknown CPU'}, {self.cpu_threads or '?'} CPU{'s' * (self.cpu_threads != 1)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
