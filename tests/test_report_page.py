@@ -23,6 +23,7 @@ from speedbench.report.page import page
 from speedbench.report.sections import MAY_QUOTE, sections
 from speedbench.report.subject import Subject
 from speedbench.report.theme import THEMES
+from speedbench.report.words import verdict
 from speedbench.types import Request
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&amp;<b>"
@@ -137,6 +138,19 @@ def test_the_verdict_opens_the_page() -> None:
     assert "at B=2 use eagle3 with D=1" in first
     assert "Measured on A CPU (CPU, 2 threads) with u on t." in first
     assert "few conversations (3)" in first
+
+
+def test_the_verdict_of_a_noisy_machine_says_so() -> None:
+    """(p90 − p10) / p50 of 10, 10, 10, 10, 20 ms is 60%, above 15%."""
+    noisy = subject(*sweep(batches=(1,)), noise=[0.01, 0.01, 0.01, 0.01, 0.02])
+    assert "The machine was noisy: measure again" in verdict(noisy)
+    assert "noisy" not in verdict(everything())
+
+
+def test_a_slow_drafter_is_not_recommended_in_words() -> None:
+    """4 tokens in 4 s without, in 8 s with."""
+    slow = subject(measured(answer(0, 0, 0, 0, d=0, seconds=4.0), d=0), measured(answer(1, 1, d=1, seconds=8.0), d=1))
+    assert verdict(slow).startswith("At B=1 do not speculate: no drafter that can be recommended is faster.")
 
 
 def test_every_chart_has_a_sentence_a_table_and_words_for_a_screen_reader() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from speedbench.columns import UNKNOWN
+from speedbench.measure import NOISY
 from speedbench.report.subject import Subject
 from speedbench.types import Cell, Measurement
 
@@ -76,12 +77,14 @@ def verdict(subject: Subject) -> str:
         why = f"all {turns} turns failed" if failed else "there is no cell with a drafter"
         return f"Nothing was measured that a recommendation could rest on: {why}."
     text = "; ".join(clauses)
-    return f"{text[0].upper()}{text[1:]}. Measured on {machine(subject.environment)}{_target(subject)}."
+    text = f"{text[0].upper()}{text[1:]}. Measured on {machine(subject.environment)}{_target(subject)}."
+    restless = (subject.summary["noise"] or 0.0) > NOISY
+    return f"{text} The machine was noisy: measure again before relying on this." if restless else text
 
 
 _OTHERWISE = {
     "within_noise": "no drafter gains beyond noise",
-    "do_not_speculate": "do not speculate: every drafter is slower than decoding without one",
+    "do_not_speculate": "do not speculate: no drafter that can be recommended is faster",
     "unknown": "there is nothing to recommend, for no speedup was measured that can be trusted",
 }
 

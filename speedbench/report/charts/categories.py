@@ -57,8 +57,8 @@ def draw(subject: Subject) -> Figure | str:
 
 def _chosen(subject: Subject) -> list[Result]:
     """Each drafter's fastest D at the smallest B; where no speed is known, the one of the longest AL."""
-    few = subject.concurrencies[0] if subject.concurrencies else 0
-    some = [each for each in subject.drafted if each.cell.concurrency == few and each.by_category]
+    least = subject.concurrencies[0] if subject.concurrencies else 0
+    some = [each for each in subject.drafted if each.cell.concurrency == least and each.by_category]
     best: dict[str, Result] = {}
     for each in some:
         kept = best.get(each.cell.drafter)
