@@ -65,13 +65,6 @@ def load(kind: Kind, name: str) -> Any:
     return getattr(module, ATTRIBUTES[kind])
 
 
-def data_facts(source: str, where: Settings, folder: str) -> dict[str, Any]:
-    """What a result should say of the data a source reads, beside its hash; empty where the source says nothing."""
-    load("sources", source)
-    told = getattr(import_module(f"speedbench.sources.{source}"), "facts", None)
-    return dict(told(where, folder)) if told else {}
-
-
 def translated(backend: str, drafting: Drafting, draft_length: int) -> dict[str, Any]:
     """What a backend calls this drafter and this D. Raises `Unsupported` for a pair that does not work."""
     table: Drafter = load("drafters", drafting.drafter)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from speedbench import plugins, sizing
+from speedbench import sizing
 from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.measure import mismatches, outputs, texts
@@ -79,8 +79,6 @@ class Sweep:
     def config(self) -> dict[str, Any]:
         """Everything that must be equal for a run to be gone on with."""
         task = {key: value for key, value in asdict(self.task).items() if key != "folder"}
-        if data := plugins.data_facts(self.task.source, self.task.where, self.task.folder):
-            task["data"] = data
         return {
             "task": {**task, "requests": len(self.requests), "content_hash": content_hash(self.requests)},
             "request_ids": [request.id for request in self.requests],

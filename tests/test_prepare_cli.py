@@ -159,7 +159,7 @@ def test_a_run_on_part_of_a_set_says_so_in_its_config_and_its_summary(
     code = cli._exit_code(["run", *words, "--out", str(tmp_path / "out"), "--json"])
     said = Said(code, *capsys.readouterr())
     assert said.code == 0, said.err
-    data = json.loads((tmp_path / "out" / "run.json").read_text("utf-8"))["config"]["task"]["data"]
+    data = json.loads((tmp_path / "out" / "run.json").read_text("utf-8"))["config"]["prepared"]["speed-qualitative"]
     assert data["rows"] == {"total": 13, "resolved": 11, "missing": 2}
     assert (data["partial"], data["revision"]) == (True, speed_bench.REVISION)
     assert [each for each in said.document["warnings"] if "11 of 13 rows resolved" in each]

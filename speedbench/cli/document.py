@@ -125,9 +125,9 @@ def _run_warnings(run: Run) -> list[str]:
             "exact mode: every cell, the baseline too, runs at the width of the largest D, so that all are alike"
         )
     config = run.document["config"]
-    if (data := config["task"].get("data", {})).get("partial"):
-        parts = ", ".join(counts(each) for each in data.get("parts", [data]) if each["partial"])
-        said.append(f"the prompts are part of a set, {parts}: numbers are not those of the whole")
+    parts = [counts(each) for each in config.get("prepared", {}).values() if each["partial"]]
+    if parts:
+        said.append(f"the prompts are part of a set, {', '.join(parts)}: numbers are not those of the whole")
     told = {"target": config.get("target", {}), "workload": config.get("workload", {}), **config.get("drafters", {})}
     return said + [f"{name}: {each}" for name, facts in told.items() for each in facts.get("warnings", ())]
 

@@ -54,13 +54,6 @@ def rows(where: Settings, folder: str) -> Iterator[Row]:
         yield from (_row(part, row) for row in part.rows[:count])
 
 
-def facts(where: Settings, folder: str) -> dict[str, Any]:
-    """What the parts say of their data, those that say something; partial where one is."""
-    tasks = [catalog.task(part["task"]) for part in where["parts"]]
-    told = [facts for task in tasks if (facts := plugins.data_facts(task.source, task.where, task.folder))]
-    return {"parts": told, "partial": any(each.get("partial") for each in told)} if told else {}
-
-
 def _part(given: Settings, at: str, folder: str) -> _Part:
     part = resolve(at, given, _DEFAULTS)
     if not part["task"] or part["weight"] <= 0:

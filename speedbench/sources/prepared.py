@@ -39,12 +39,6 @@ def rows(where: Settings, folder: str) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def facts(where: Settings, folder: str) -> dict[str, Any]:
-    """Which set this is, of which revision, and whether it is whole."""
-    name, config, compat, _ = _settings(where)
-    return prepared.facts(name, config, compat=compat) or {}
-
-
 def _settings(where: Settings) -> tuple[str, str, bool, list[str]]:
     for key in where:
         if key not in KEYS:
