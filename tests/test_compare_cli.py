@@ -245,6 +245,7 @@ def test_a_baseline_is_kept_by_name_without_what_was_said(
     assert full["comparisons"][0]["pairs"] == slim["comparisons"][0]["pairs"]
     assert bench("compare", cand, "--save-baseline", "main").code == 0  # the new level, by an act of its own
     assert bench("compare", "baseline:main", cand).code == 0
+    assert [each.name for each in Path("baselines").iterdir()] == ["main"]
     assert "Did you mean 'main'" in refused(bench("compare", "baseline:mian", cand))
 
 

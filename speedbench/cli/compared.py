@@ -55,7 +55,7 @@ def _past(gate: Gate, point: Point) -> Row:
     return (
         point.time[:16].replace("T", " "),
         wording.clean(point.run, 30),
-        point.version.replace("speedbench ", ""),
+        point.version,
         wording.number(point.value, gate.metric.name),
         "" if point.change is None else wording.relative(point.change),
         mark + (f" · {', '.join(point.changed)} changed" if point.changed else ""),

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,17 +163,28 @@ def save_baseline(name: str, word: str) -> Path:
     run = results.load(Path(word))
     if not run.document["finished"] or run.missing:
         raise UserError(f"'{word}' is not finished, so it is no baseline; go on with it by --resume")
-    scratch = BASELINES / f".{name}.tmp"
-    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        _replace(target, run)
+    except OSError as error:
+        raise UserError(f"cannot write '{target}': {error.strerror or error}") from None
+    return target
+
+
+def _replace(target: Path, run: Run) -> None:
+    """The new folder is whole before the old one goes."""
+    scratch, old = target.with_name(f".{target.name}.tmp"), target.with_name(f".{target.name}.old")
+    for left in (scratch, old):
+        shutil.rmtree(left, ignore_errors=True)
     scratch.mkdir(parents=True)
     for each in run.measured:
         _write_slim(scratch / safe(each.cell.key), each)
     for kept in ("run.json", "noise.jsonl"):
         if (run.path / kept).is_file():
             shutil.copyfile(run.path / kept, scratch / kept)
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(scratch, target)
-    return target
+    if target.exists():
+        target.rename(old)
+    scratch.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_slim(folder: Path, measured: Measured) -> None:
