@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -25,6 +25,8 @@ def held(path: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # while it is held, so that nobody else's is removed; Windows keeps it
+            path.unlink(missing_ok=True)
         lock.release()
 
 

@@ -1,4 +1,4 @@
-"""Finds sources, drafters, backends, metrics and executors: the folder is the registry, and a file is imported when asked for."""
+"""Finds sources, drafters, backends …: the folder is the registry, and a file is imported when asked for."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from speedbench.environment import without_secrets
@@ -168,22 +167,16 @@ def writing(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
     Raises `UserError` for a folder that holds something else, a run that another process writes, or another config.
     """
     refuse_occupied(path, resume)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(str(path / ".lock"), timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another process is writing '{path}'; wait for it or choose another --out") from None
-    except OSError as error:
-        raise UserError(f"cannot write to '{path}': {error.strerror or error}; choose another --out") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            busy = f"another process is writing '{path}'; wait for it or choose another --out"
+            stack.enter_context(held(path / ".lock", busy))
+        except OSError as error:
+            raise UserError(f"cannot write to '{path}': {error.strerror or error}; choose another --out") from None
         refuse_occupied(path, resume)  # another process may have come and gone before the lock was ours
         _call_back(path)
         yield _writer(path, config, environment)
-    finally:
-        with suppress(OSError):  # while it is held, so that nobody else's is removed; Windows keeps it
-            (path / ".lock").unlink(missing_ok=True)
-        lock.release()
 
 
 def _call_back(path: Path) -> None:
@@ -309,14 +302,12 @@ def load(path: Path) -> Run:
 
 
 def _noise(path: Path, cells: Sequence[Cell]) -> tuple[float, ...]:
-    """In earlier runs all of it is in one file."""
-    units: dict[int | None, list[float]] = {}
-    for cell in cells:
-        unit = cell.concurrency if (path / WORKERS).is_dir() else None
-        units.setdefault(unit, []).extend(_medians(path / safe(cell.key)))
-    if None in units or not units:
-        return (*_medians(path), *units.get(None, ()))
-    return tuple(each / median(unit) for unit in units.values() for each in unit)
+    """Earlier runs have all of it in one file."""
+    here = [(cell.concurrency, each) for cell in cells for each in _medians(path / safe(cell.key))]
+    if not (path / WORKERS).is_dir():
+        return (*_medians(path), *(each for _, each in here))
+    usual = {unit: median(each for of, each in here if of == unit) for unit, _ in here}
+    return tuple(each / usual[unit] for unit, each in here if usual[unit])
 
 
 def _medians(folder: Path) -> list[float]:

@@ -29,6 +29,8 @@ class Known:
     target: Mapping[str, Any]
     environment: Mapping[str, Any]
     """Of the machine that measures."""
+    units: Mapping[str, int]
+    """Cells of each part that one worker measures; empty without workers."""
 
 
 class Place(Protocol):
@@ -62,7 +64,7 @@ class _Here:
 
     def look(self, sweep: Sweep, *, skip_long: bool) -> Known:
         ahead = sweeps.preflight(sweep, self.session, skip_long=skip_long)
-        return Known(preflight=ahead, target=dict(self.session.facts), environment=snapshot())
+        return Known(preflight=ahead, target=dict(self.session.facts), environment=snapshot(), units={})
 
     def run(self, sweep: Sweep, ahead: Preflight, writer: Writer) -> bool:
         done = sum(len(each.records) for each in load(writer.path).measured)
@@ -78,9 +80,10 @@ class _There:
 
     def look(self, sweep: Sweep, *, skip_long: bool) -> Known:
         found = dispatch.ask(self.pool, sweep, skip_long=skip_long)
+        units = dict.fromkeys(dispatch.units(sweep), len(sweep.pairs) * sweep.repeats)
         return Known(
-            preflight=found.preflight, target=found.target, environment={**found.environment, **self.said}
-        )  # fmt: skip
+            preflight=found.preflight, target=found.target, environment={**found.environment, **self.said}, units=units
+        )
 
     def run(self, sweep: Sweep, ahead: Preflight, writer: Writer) -> bool:
         return dispatch.run(self.pool, sweep, ahead.fits, writer)

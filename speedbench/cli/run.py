@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from speedbench.cli.places import Place
+    from speedbench.cli.places import Known, Place
     from speedbench.sweep import Sweep
-    from speedbench.workload import Preflight
 
 DEFAULTS: Mapping[str, Any] = {
     "task": "demo",
@@ -205,9 +204,9 @@ def _measure(
     sweep = replace(sweep, requests=ahead.requests)
     said = {"target": known.target, "workload": ahead.workload, "drafters": ahead.document()["drafters"]}
     config = {**sweep.config(), **said}
-    _say_plan(sweep, ahead, path)
+    _say_plan(sweep, known, path)
     if dry_run:
-        _print_plan(ahead, config, path, as_json=as_json)
+        _print_plan(known, config, path, as_json=as_json)
         return
     with writing(path, config, known.environment, resume=resume) as writer:
         try:
@@ -238,10 +237,11 @@ def _print_result(path: Path, *, as_json: bool) -> None:
         raise typer.Exit(code)
 
 
-def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
+def _say_plan(sweep: Sweep, known: Known, path: Path) -> None:
     """On stderr before anything runs: a line for the run, and one for each drafter that has weights."""
     from speedbench.cli import tables
 
+    ahead = known.preflight
     prompts = sorted(fit.prompt_tokens for fit in ahead.fits if fit.prompt_tokens is not None)
     sizes = f" of {prompts[0]} to {prompts[-1]} tokens" if prompts else ""
     seconds = ahead.estimated_seconds
@@ -256,6 +256,9 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
         if len(counts) > 1:
             told = ", ".join(f"{key} {n}" for key, n in counts.items())
             out.print(tables.plain(f"{name}: {told}"), soft_wrap=True)
+    if known.units:
+        told = ", ".join(f"{name} ({cells} cells)" for name, cells in known.units.items())
+        out.print(f"units, each measured on one worker with its own baseline: {told}", soft_wrap=True)
     if not ahead.workload["lengths"]:
         out.print("prompt tokens: not counted, for there is no tokenizer here; a runner may name one", soft_wrap=True)
     for warning in ahead.warnings:
@@ -268,15 +271,16 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
             out.print(tables.plain(f"{label}: {told}"), soft_wrap=True)
 
 
-def _print_plan(ahead: Preflight, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:
+def _print_plan(known: Known, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:
     """The resolved config; with --json the document of a run that has no cells yet."""
     from speedbench.environment import without_secrets
     from speedbench.files import dumps
     from speedbench.results import SCHEMA
 
-    shown = without_secrets(config)
+    shown, ahead = without_secrets(config), known.preflight
+    units = {"units": dict(known.units)} if known.units else {}
     document = {"schema": SCHEMA, "run": path.resolve().name, "cells": [], "warnings": [], "recommendation": []}
     if as_json:
-        typer.echo(dumps({**document, "preflight": ahead.document(), "config": shown}, indent=2))
+        typer.echo(dumps({**document, "preflight": {**ahead.document(), **units}, "config": shown}, indent=2))
     else:
         typer.echo(dumps({**shown, "plans": without_secrets(ahead.plans)} if ahead.plans else shown, indent=2))

@@ -70,9 +70,11 @@ def reached(name: str, given: Settings, out: Path, tell: Tell) -> Iterator[Pool]
     """The workers of an executor, for a run that will be in the folder `out`."""
     known = settings(name, given)
     beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-    with TemporaryDirectory(prefix=".speedbench-", dir=beside, ignore_cleanup_errors=True) as desk:
-        with plugins.load("executors", name).open(known, Path(desk)) as workers:
-            yield Pool(workers=workers, desk=Path(desk), retries=known["retries"], tell=tell)
+    with (
+        TemporaryDirectory(prefix=".speedbench-", dir=beside, ignore_cleanup_errors=True) as desk,
+        plugins.load("executors", name).open(known, Path(desk)) as workers,
+    ):
+        yield Pool(workers=workers, desk=Path(desk), retries=known["retries"], tell=tell)
 
 
 def units(sweep: Sweep) -> dict[str, int]:
@@ -115,8 +117,8 @@ def run(pool: Pool, sweep: Sweep, fits: Sequence[Fit], writer: Writer) -> bool:
     orders.write(work, Work(sweep=sweep, fits=tuple(fits)))
     handed = [_unit(writer, folder, work, name, concurrency) for name, concurrency in units(sweep).items()]
     ended = _follow(pool, handed)
-    for file in (work, *folder.glob("*.order"), *folder.glob("*.lock")):
-        file.unlink()  # nobody is at work any more
+    for file in (work, *folder.glob("*.order")):
+        file.unlink()
     failed = {name: each for name, each in ended.items() if each.code not in (0, GIVEN_UP)}
     for name, each in failed.items():
         pool.tell(name, f"given up: {_why(each)}")
@@ -129,8 +131,9 @@ def _unit(writer: Writer, folder: Path, work: Path, name: str, concurrency: int)
     order, first = folder / f"{name}.order", writer.process
 
     def hand_out(tries: int) -> list[str]:
-        while len(writer.document["processes"]) <= first + tries:  # a new process, with a clock of its own
-            writer.document["processes"].append(writer.document["processes"][first])
+        processes = writer.document["processes"]
+        if len(processes) <= first + tries:  # another try is another process, with a clock of its own
+            processes.append(processes[first])
             writer.save()
         unit = Unit(run=str(writer.path.absolute()), concurrency=concurrency, process=first + tries)
         return orders.hand_out(order, work, unit=unit)
