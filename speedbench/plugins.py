@@ -1,4 +1,4 @@
-"""Finds sources, drafters, backends and metrics: the folder is the registry, and a file is imported when asked for."""
+"""Finds sources, drafters, backends …: the folder is the registry, and a file is imported when asked for."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,16 +13,22 @@ from pkgutil import iter_modules
 from typing import Any, Literal, overload
 
 from speedbench.errors import Missing, UnknownName, Unsupported
-from speedbench.types import Backend, Drafter, Drafting, Metric, Settings
+from speedbench.types import Backend, Drafter, Drafting, Executor, Metric, Settings
 
-Kind = Literal["sources", "drafters", "backends", "metrics"]
+Kind = Literal["sources", "drafters", "backends", "metrics", "executors"]
 Rows = Callable[[Settings, str], Iterator[Mapping[str, Any]]]
 
-ATTRIBUTES: Mapping[Kind, str] = {"sources": "rows", "drafters": "DRAFTER", "backends": "BACKEND", "metrics": "METRICS"}
+ATTRIBUTES: Mapping[Kind, str] = {
+    "sources": "rows", "drafters": "DRAFTER", "backends": "BACKEND", "metrics": "METRICS", "executors": "EXECUTOR",
+}  # fmt: skip
 """What a file of each folder must define."""
 
-NATIVE = frozenset({"torch", "transformers", "safetensors", "gguf", "tokenizers"})
-"""Packages that the extra `native` brings."""
+EXTRAS: Mapping[str, str] = {
+    **dict.fromkeys(("torch", "transformers", "safetensors", "gguf", "tokenizers"), "native"),
+    "ray": "ray",
+    "submitit": "slurm",
+}
+"""By package, the extra that brings it."""
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -50,6 +56,8 @@ def load(kind: Literal["backends"], name: str) -> Backend: ...
 @overload
 def load(kind: Literal["metrics"], name: str) -> tuple[Metric, ...]: ...
 @overload
+def load(kind: Literal["executors"], name: str) -> Executor: ...
+@overload
 def load(kind: Kind, name: str) -> Any: ...
 def load(kind: Kind, name: str) -> Any:
     """What one file defines. Raises `UnknownName`, or `Missing` where a package that it imports is not installed."""
@@ -60,7 +68,7 @@ def load(kind: Kind, name: str) -> Any:
         package = (error.name or "").partition(".")[0]
         if package in ("", "speedbench"):
             raise
-        fix = '"speedbench[native]"' if package in NATIVE else package
+        fix = f'"speedbench[{EXTRAS[package]}]"' if package in EXTRAS else package
         raise Missing(f"{_one(kind)} '{name}' needs the package {package}: pip install {fix}") from error
     return getattr(module, ATTRIBUTES[kind])
 

@@ -7,22 +7,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.files import append, document, drop_torn_line, dumps, finite, lines, safe, write_whole
+from speedbench.locks import held
 from speedbench.types import Cell, Counted, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
 """Of run.json and summary.json; a reader refuses any other."""
+
+WORKERS = "workers"
+"""Folder within a run for what its workers are told and say, by unit; only where it ran on workers."""
 
 _DIGITS = 7
 """Decimal places of a time: a tenth of a microsecond."""
@@ -58,7 +61,8 @@ class Run:
     """run.json."""
     measured: tuple[Measured, ...]
     noise: tuple[float, ...]
-    """Per block, the median seconds of its noise probes."""
+    """Per block, the median seconds of its noise probes; from workers, over the unit's own median, since machines
+    that differ are no noise."""
     warned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By cell key, what its engine warned of."""
 
@@ -84,16 +88,12 @@ def _key(cell: Mapping[str, Any]) -> str:
 
 
 class Writer:
-    """The one writer of a run's folder."""
+    """The one writer of a run's folder, or on a worker, of some of its cells."""
 
-    def __init__(self, path: Path, document: dict[str, Any]) -> None:
-        self.path, self.document = path, document
+    def __init__(self, path: Path, document: dict[str, Any], process: int) -> None:
+        """`process`: 0 for the first process of a run, one more for each resume and for a worker that was lost."""
+        self.path, self.document, self.process = path, document, process
         self._waiting: dict[Path, list[Pass]] = {}
-
-    @property
-    def process(self) -> int:
-        """0 for the first process of a run, one more for each resume."""
-        return len(self.document["processes"]) - 1
 
     def folder(self, cell: Cell) -> Path:
         return self.path / safe(cell.key)
@@ -131,7 +131,9 @@ class Writer:
         self._waiting.clear()
 
     def add_noise(self, cell: Cell, seconds: Sequence[float]) -> None:
-        append(self.path / "noise.jsonl", [dumps({"cell": cell.key, "seconds": [round(s, _DIGITS) for s in seconds]})])
+        self.folder(cell).mkdir(exist_ok=True)
+        line = dumps({"cell": cell.key, "seconds": [round(s, _DIGITS) for s in seconds]})
+        append(self.folder(cell) / "noise.jsonl", [line])
 
     def mismatches(self, cell: Cell, found: Iterable[Mismatch]) -> None:
         """Compared: the file stands, empty when every output was equal."""
@@ -165,21 +167,32 @@ def writing(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
     Raises `UserError` for a folder that holds something else, a run that another process writes, or another config.
     """
     refuse_occupied(path, resume)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(str(path / ".lock"), timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another process is writing '{path}'; wait for it or choose another --out") from None
-    except OSError as error:
-        raise UserError(f"cannot write to '{path}': {error.strerror or error}; choose another --out") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            busy = f"another process is writing '{path}'; wait for it or choose another --out"
+            stack.enter_context(held(path / ".lock", busy))
+        except OSError as error:
+            raise UserError(f"cannot write to '{path}': {error.strerror or error}; choose another --out") from None
         refuse_occupied(path, resume)  # another process may have come and gone before the lock was ours
+        _call_back(path)
         yield _writer(path, config, environment)
-    finally:
-        with suppress(OSError):  # while it is held, so that nobody else's is removed; Windows keeps it
-            (path / ".lock").unlink(missing_ok=True)
-        lock.release()
+
+
+def _call_back(path: Path) -> None:
+    """Raises `UserError` where a worker of an earlier process still writes; one yet to begin finds its order gone."""
+    for order in (path / WORKERS).glob("*.order"):
+        with held(order.with_suffix(".lock"), f"a worker is still writing '{path}' ({order.stem}); wait for its end"):
+            order.unlink()
+
+
+def joining(path: Path, cells: Iterable[Cell], process: int) -> Writer:
+    """Go on with some cells of a run whose run.json another process keeps. Nobody else may be writing these cells."""
+    writer = Writer(path, dict(read_document(path)), process)
+    for cell in cells:
+        for raw in writer.folder(cell).glob("*.jsonl"):
+            drop_torn_line(raw)
+    return writer
 
 
 def refuse_occupied(path: Path, resume: bool) -> None:
@@ -209,7 +222,7 @@ def _writer(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
     else:
         stored = {"schema": SCHEMA, "run": path.resolve().name, "config": wanted, "processes": [dict(environment)]}
     stored["finished"] = False
-    writer = Writer(path, stored)
+    writer = Writer(path, stored, len(stored["processes"]) - 1)
     writer.save()
     return writer
 
@@ -217,6 +230,12 @@ def _writer(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
 def _wanted(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config as run.json holds it."""
     return dict(json.loads(dumps(without_secrets(dict(config)))))
+
+
+def refuse_other(what: str, stored: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises `UserError` for a worker's facts that are not those in run.json."""
+    if differ := [f"{key} is {_short(a)} there, {_short(b)} here" for key, a, b in _differences(stored, _wanted(here))]:
+        raise UserError(f"{what} is not the run's: {'; '.join(differ[:3])}")
 
 
 def _refuse_other_config(stored: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
@@ -285,10 +304,23 @@ def load(path: Path) -> Run:
     """A run with all that was measured so far; cells that were not begun are absent."""
     found = read_document(path)
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
-    noise = tuple(median(probes.seconds) for probes in _values(_PROBES, path / "noise.jsonl") if probes.seconds)
     measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
     warned = {each.cell.key: _warned(path / safe(each.cell.key)) for each in measured}
+    noise = _noise(path, [each.cell for each in measured])
     return Run(path=path, document=found, measured=measured, noise=noise, warned=warned)
+
+
+def _noise(path: Path, cells: Sequence[Cell]) -> tuple[float, ...]:
+    """Earlier runs have all of it in one file."""
+    here = [(cell.concurrency, each) for cell in cells for each in _medians(path / safe(cell.key))]
+    if not (path / WORKERS).is_dir():
+        return (*_medians(path), *(each for _, each in here))
+    usual = {unit: median(each for of, each in here if of == unit) for unit, _ in here}
+    return tuple(each / usual[unit] for unit, each in here if usual[unit])
+
+
+def _medians(folder: Path) -> list[float]:
+    return [median(probes.seconds) for probes in _values(_PROBES, folder / "noise.jsonl") if probes.seconds]
 
 
 def load_cell(path: Path, cell: Cell) -> Measured:

@@ -52,6 +52,12 @@ def paired(measured: Measured, baseline: Measured) -> list[tuple[Record, Record]
     return [(record, there[_turn(record)]) for record in answered(measured) if _turn(record) in there]
 
 
+def timed_together(measured: Measured, baseline: Measured) -> list[tuple[Record, Record]]:
+    """Of these, the pairs of one process: a resume or another worker may be on another machine, and times of two
+    machines say nothing of a drafter."""
+    return [(ours, theirs) for ours, theirs in paired(measured, baseline) if ours.process == theirs.process]
+
+
 def _turn(record: Record) -> tuple[str, int, int]:
     return record.request, record.turn, record.process // REPEAT_STRIDE
 

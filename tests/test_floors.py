@@ -14,14 +14,14 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors content",
-    "catalog library plugins settings environment files stats trained prepared native serving",
+    "catalog library plugins settings environment files locks attendant stats trained prepared native serving",
     "task runner sizing workload prepare measure results columns pairing untrusted sources drafters backends metrics",
-    "sweep summarise recommend validate leaderboard interchange compare report advise",
+    "sweep executors summarise recommend validate leaderboard interchange compare report advise",
     "cli",
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms.split()}
 
-EQUAL_ROOMS = {"sources", "drafters", "backends", "metrics"}
+EQUAL_ROOMS = {"sources", "drafters", "backends", "metrics", "executors"}
 """Folders whose files do not know each other."""
 
 ALLOWED = {
@@ -34,7 +34,7 @@ ALLOWED = {
     "pyarrow": {"sources", "prepare", "prepared"},
     "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
     "tiktoken": {"prepare/lengths"},
-    "pydantic": {"catalog", "results", "compare", "leaderboard"},
+    "pydantic": {"catalog", "results", "compare", "leaderboard", "sweep/orders"},
     "yaml": {"catalog", "interchange/acceptance"},
     "typer": {"cli"},
     "rich": {"cli"},
@@ -43,6 +43,8 @@ ALLOWED = {
     "aiohttp": {"serving"},
     "altair": {"report"},
     "vl_convert": {"report"},
+    "ray": {"executors/ray"},
+    "submitit": {"executors/slurm"},
 }
 """Where a package may be imported, by room or by file; a package that is not here may be imported anywhere."""
 

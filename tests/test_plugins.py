@@ -19,8 +19,10 @@ EVERY = [(kind, name) for kind in plugins.ATTRIBUTES for name in plugins.names(k
 def test_every_plugin_loads_and_is_named_after_its_file(kind: plugins.Kind, name: str) -> None:
     if (kind, name) == ("backends", "native"):
         pytest.importorskip("torch")
+    if kind == "executors" and name != "local":
+        pytest.importorskip({"slurm": "submitit"}.get(name, name))
     found = plugins.load(kind, name)
-    if kind in ("drafters", "backends"):
+    if kind in ("drafters", "backends", "executors"):
         assert found.name == name
         assert found.title
     elif kind == "metrics":
@@ -40,6 +42,7 @@ def test_every_folder_has_something_in_it() -> None:
     assert "none" in plugins.names("drafters")
     assert "native" in plugins.names("backends")
     assert plugins.names("metrics")
+    assert {"local", "ray", "slurm"} <= set(plugins.names("executors"))
 
 
 def test_names_and_titles_come_without_importing_any_plugin() -> None:

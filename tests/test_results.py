@@ -179,7 +179,7 @@ def test_a_torn_last_line_is_left_out_even_within_a_character(tmp_path: Path) ->
 
 def test_a_resume_cuts_torn_lines_off_every_file(tmp_path: Path) -> None:
     records = written(tmp_path / "run")
-    noise = tmp_path / "run" / "noise.jsonl"
+    noise = records.with_name("noise.jsonl")
     whole = records.read_bytes()
     records.write_bytes(whole + b'{"request":"r')
     noise.write_bytes(b'{"cell":"c","sec')

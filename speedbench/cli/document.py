@@ -116,7 +116,10 @@ def _run_warnings(run: Run) -> list[str]:
         said.append(f"the machine was noisy: a fixed piece of work varied by {spread:.0f} %; times are no result")
     processes = len({record.process for each in run.measured for record in each.records})
     if processes > 1:
-        said.append(f"times come from {processes} processes: the run was interrupted and resumed")
+        said.append(
+            f"times come from {processes} processes: the run was interrupted and resumed; "
+            "an answer timed by one is not paired with a baseline's timed by another"
+        )
     conversations = run.document["config"]["task"]["requests"]
     if conversations < FEW:
         said.append(f"few conversations ({conversations}): the intervals are rough")

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def command(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="One of: tasks, runners, drafters, backends, metrics.")
+        str, typer.Argument(metavar="KIND", help="One of: tasks, runners, drafters, backends, metrics, executors.")
     ] = "",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Drafters compared, and what is known of those that are trained.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """List the tasks, runners, drafters, backends or metrics that there are."""
+    """List the tasks, runners, drafters, backends, metrics or executors that there are."""
     from speedbench.errors import UnknownName, UserError
 
     if not kind:  # not left to typer: 0.16 beside click 8.3 lets an absent argument through as None
@@ -80,6 +80,13 @@ def _backends() -> list[dict[str, Any]]:
     from speedbench import plugins
 
     return [{"name": name, "title": plugins.title("backends", name)} for name in plugins.names("backends")]
+
+
+def _executors() -> list[dict[str, Any]]:
+    """Titles as above: an executor imports its cluster's package."""
+    from speedbench import plugins
+
+    return [{"name": name, "title": plugins.title("executors", name)} for name in plugins.names("executors")]
 
 
 def _metrics() -> list[dict[str, Any]]:
@@ -179,4 +186,5 @@ LISTS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "drafters": _drafters,
     "backends": _backends,
     "metrics": _metrics,
+    "executors": _executors,
 }

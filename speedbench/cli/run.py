@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from speedbench.cli.places import Known, Place
     from speedbench.sweep import Sweep
-    from speedbench.types import Session
-    from speedbench.workload import Preflight
 
 DEFAULTS: Mapping[str, Any] = {
     "task": "demo",
@@ -30,8 +29,11 @@ DEFAULTS: Mapping[str, Any] = {
     "seed": 0,
     "skip_long": False,
     "set": [],
+    "executor": None,
     "out": None,
 }
+EXECUTOR = "executor"
+"""Prefix of --set for the executor's settings."""
 MOST_CELLS = 1000
 DEMO_LIMIT = 11
 """Conversations of the bare `speedbench run`: one a category, a few minutes on two cores."""
@@ -65,6 +67,10 @@ def command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as ngram.max_n=3 or engine.dtype=bfloat16."),
     ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(help="Measure on workers, a unit for each concurrency: local, ray or slurm. Default: here."),
+    ] = None,
     out: Annotated[str | None, typer.Option(help="Folder to write. Default: results/TASK-TIME.")] = None,
     config: Annotated[str | None, typer.Option(help="A YAML with any of these options; flags win.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
@@ -77,19 +83,22 @@ def command(
     given = {
         "task": task, "runner": runner, "drafter": drafter, "draft_length": draft_length, "concurrency": concurrency,
         "repeats": repeats, "limit": limit, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
-        "top_p": top_p, "seed": seed, "skip_long": skip_long or None, "set": set_ or None, "out": out,
+        "top_p": top_p, "seed": seed, "skip_long": skip_long or None, "set": set_ or None,
+        "executor": executor, "out": out,
     }  # fmt: skip
     options = _options(given, config)
     sweep, skips = _sweep(options), _switch(options, "skip_long")
-    path = _out(options, sweep, resume=resume)
-    from speedbench import plugins, results
+    path, workers = _out(options, sweep, resume=resume), _executor(options)
+    from speedbench import results
 
     # what is left out is known when a tokenizer has counted, so such a run is compared with the one there after that
     if not skips and results.is_complete(path, sweep.config(), resume=resume) and not dry_run:
         typer.echo(f"'{path}' is complete already", err=True)
     else:
-        with plugins.load("backends", sweep.runner.backend).open(sweep.runner) as session:
-            _measure(sweep, session, path, skip_long=skips, resume=resume, dry_run=dry_run, as_json=as_json)
+        from speedbench.cli import places
+
+        with places.opened(sweep, path, *workers) as place:
+            _measure(sweep, place, path, skip_long=skips, resume=resume, dry_run=dry_run, as_json=as_json)
     if not dry_run:
         _print_result(path, as_json=as_json)
 
@@ -117,7 +126,7 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     from speedbench.errors import UserError
     from speedbench.sweep import Sweep
 
-    overrides = parse.settings(options["set"])
+    overrides = {key: given for key, given in parse.settings(options["set"]).items() if key != EXECUTOR}
     task, runner = tasks.load(parse.word(options, "task")), runners.load(parse.word(options, "runner"))
     runner = runners.overridden(runner, overrides)
     labels = parse.names(parse.listed(options, "drafter"), "--drafter", "drafter")
@@ -139,6 +148,22 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     if sweep.size > MOST_CELLS:
         raise UserError(f"{sweep.size} cells (drafters × D × concurrency × repeats); at most {MOST_CELLS} in one run")
     return sweep
+
+
+def _executor(options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Its name and its settings, checked; None: this process measures."""
+    from speedbench.cli import parse
+    from speedbench.errors import UserError
+
+    given = parse.settings(options["set"]).get(EXECUTOR, {})
+    if options["executor"] is None:
+        for key in given:
+            raise UserError(f"--set {EXECUTOR}.{key}: there is no executor; name one with --executor")
+        return None, {}
+    from speedbench.sweep import dispatch
+
+    name = parse.word(options, "executor")
+    return name, dispatch.settings(name, given)
 
 
 def _out(options: Mapping[str, Any], sweep: Sweep, *, resume: bool) -> Path:
@@ -168,28 +193,24 @@ def _switch(options: Mapping[str, Any], key: str) -> bool:
 
 
 def _measure(
-    sweep: Sweep, session: Session, path: Path, *, skip_long: bool, resume: bool, dry_run: bool, as_json: bool
+    sweep: Sweep, place: Place, path: Path, *, skip_long: bool, resume: bool, dry_run: bool, as_json: bool
 ) -> None:
     from dataclasses import replace
 
-    from speedbench import sweep as sweeps
-    from speedbench.cli.progress import progress
-    from speedbench.environment import snapshot
-    from speedbench.results import load, writing
+    from speedbench.results import writing
 
-    ahead = sweeps.preflight(sweep, session, skip_long=skip_long)
+    known = place.look(sweep, skip_long=skip_long)
+    ahead = known.preflight
     sweep = replace(sweep, requests=ahead.requests)
-    said = {"target": dict(session.facts), "workload": ahead.workload, "drafters": ahead.document()["drafters"]}
+    said = {"target": known.target, "workload": ahead.workload, "drafters": ahead.document()["drafters"]}
     config = {**sweep.config(), **said}
-    _say_plan(sweep, ahead, path)
+    _say_plan(sweep, known, path)
     if dry_run:
-        _print_plan(ahead, config, path, as_json=as_json)
+        _print_plan(known, config, path, as_json=as_json)
         return
-    with writing(path, config, snapshot(), resume=resume) as writer:
-        done = sum(len(each.records) for each in load(path).measured)
+    with writing(path, config, known.environment, resume=resume) as writer:
         try:
-            with progress(ahead.turns, done) as notify:
-                whole = sweeps.run(sweep, session, ahead.fits, writer, notify)
+            whole = place.run(sweep, ahead, writer)
         except KeyboardInterrupt:
             typer.echo(f"stopped; the same command with --resume --out {path} goes on", err=True)
             raise
@@ -216,10 +237,11 @@ def _print_result(path: Path, *, as_json: bool) -> None:
         raise typer.Exit(code)
 
 
-def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
+def _say_plan(sweep: Sweep, known: Known, path: Path) -> None:
     """On stderr before anything runs: a line for the run, and one for each drafter that has weights."""
     from speedbench.cli import tables
 
+    ahead = known.preflight
     prompts = sorted(fit.prompt_tokens for fit in ahead.fits if fit.prompt_tokens is not None)
     sizes = f" of {prompts[0]} to {prompts[-1]} tokens" if prompts else ""
     seconds = ahead.estimated_seconds
@@ -234,6 +256,9 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
         if len(counts) > 1:
             told = ", ".join(f"{key} {n}" for key, n in counts.items())
             out.print(tables.plain(f"{name}: {told}"), soft_wrap=True)
+    if known.units:
+        told = ", ".join(f"{name} ({cells} cells)" for name, cells in known.units.items())
+        out.print(f"units, each measured on one worker with its own baseline: {told}", soft_wrap=True)
     if not ahead.workload["lengths"]:
         out.print("prompt tokens: not counted, for there is no tokenizer here; a runner may name one", soft_wrap=True)
     for warning in ahead.warnings:
@@ -246,15 +271,16 @@ def _say_plan(sweep: Sweep, ahead: Preflight, path: Path) -> None:
             out.print(tables.plain(f"{label}: {told}"), soft_wrap=True)
 
 
-def _print_plan(ahead: Preflight, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:
+def _print_plan(known: Known, config: Mapping[str, Any], path: Path, *, as_json: bool) -> None:
     """The resolved config; with --json the document of a run that has no cells yet."""
     from speedbench.environment import without_secrets
     from speedbench.files import dumps
     from speedbench.results import SCHEMA
 
-    shown = without_secrets(config)
+    shown, ahead = without_secrets(config), known.preflight
+    units = {"units": dict(known.units)} if known.units else {}
     document = {"schema": SCHEMA, "run": path.resolve().name, "cells": [], "warnings": [], "recommendation": []}
     if as_json:
-        typer.echo(dumps({**document, "preflight": ahead.document(), "config": shown}, indent=2))
+        typer.echo(dumps({**document, "preflight": {**ahead.document(), **units}, "config": shown}, indent=2))
     else:
         typer.echo(dumps({**shown, "plans": without_secrets(ahead.plans)} if ahead.plans else shown, indent=2))

@@ -18,10 +18,10 @@ from speedbench.stats import (
     estimate,
     full_passes,
     minimum_detectable_effect,
-    paired,
     ratio_of_ratios,
     shares,
     tallied,
+    timed_together,
 )
 from speedbench.types import Measured, Measurement, Metric, Record
 
@@ -65,7 +65,7 @@ def residual(measured: Measured, baseline: Measured | None) -> Mapping[str, Meas
 
 def _pairs(measured: Measured, baseline: Measured | None, rate: Rate) -> list[Share]:
     """Tokens and seconds here, then there, of each turn that has a window in both arms."""
-    both = [] if baseline is None else paired(measured, baseline)
+    both = [] if baseline is None else timed_together(measured, baseline)
     rows = [(ours, rate(ours), rate(theirs)) for ours, theirs in both]
     return [Share(record.request, record.category, (*a, *b)) for record, a, b in rows if all(a) and all(b)]
 

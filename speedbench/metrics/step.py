@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speedbench.stats import UNAVAILABLE, Share, answered, paired, ratio_of_ratios, ratio_of_sums, shares, stepped
+from speedbench.stats import (
+    UNAVAILABLE,
+    Share,
+    answered,
+    ratio_of_ratios,
+    ratio_of_sums,
+    shares,
+    stepped,
+    timed_together,
+)
 from speedbench.types import Measured, Measurement, Metric
 
 
@@ -19,7 +28,7 @@ def step_cost(measured: Measured, baseline: Measured | None) -> Mapping[str, Mea
     """t_step / the baseline's t_step, over the turns answered in both: al / step_cost is the measured speedup."""
     if baseline is None:
         return {"step_cost": UNAVAILABLE}
-    rows = [(ours, stepped(ours), stepped(theirs)) for ours, theirs in paired(measured, baseline)]
+    rows = [(ours, stepped(ours), stepped(theirs)) for ours, theirs in timed_together(measured, baseline)]
     parts = [Share(record.request, record.category, (*a, *b)) for record, a, b in rows if all(a) and all(b)]
     return {"step_cost": ratio_of_ratios(parts)}
 

@@ -24,6 +24,7 @@ from speedbench.types.values import (
     Settings,
     Step,
 )
+from speedbench.types.work import Ended, Executor, Job, Workers
 
 __all__ = [
     "Backend",
@@ -33,9 +34,12 @@ __all__ = [
     "Counts",
     "Drafter",
     "Drafting",
+    "Ended",
     "Engine",
+    "Executor",
     "Finish",
     "Fit",
+    "Job",
     "Load",
     "Measured",
     "Measurement",
@@ -53,4 +57,5 @@ __all__ = [
     "Sized",
     "Step",
     "Task",
+    "Workers",
 ]

@@ -1,0 +1,106 @@
+"""Jobs of a Slurm cluster, through submitit; its local executor (`executor.cluster=local`) is for trying that out."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import submitit
+
+from speedbench.attendant import attend
+from speedbench.errors import UserError
+from speedbench.settings import at_least
+from speedbench.types import Ended, Settings
+
+_DEFAULTS: Mapping[str, Any] = {
+    "cluster": "slurm",
+    "partition": "",
+    "gpus": 0,
+    "cpus": None,
+    "minutes": 240,
+    "setup": [],
+    "sbatch": None,
+}
+"""`gpus` and `minutes` are of one unit. Without GPUs a unit has its node to itself, since two on one node would measure
+each other. `cpus` None: as the cluster has it. `setup`: shell lines before the worker. `sbatch`: any other option of
+sbatch, as {account: x, constraint: h200}."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slurm:
+    name: str = "slurm"
+    title: str = "jobs of a Slurm cluster (submitit)"
+    settings: Settings = field(default_factory=lambda: _DEFAULTS)
+
+    @contextmanager
+    def open(self, settings: Settings, folder: Path) -> Iterator[_Workers]:
+        at_least("executor", settings, gpus=0, cpus=1, minutes=1)
+        workers = _Workers(_executor(settings, folder), settings["python"])
+        try:
+            yield workers
+        finally:
+            workers.close()
+
+
+EXECUTOR = _Slurm()
+
+
+def _executor(settings: Settings, folder: Path) -> submitit.AutoExecutor:
+    try:
+        executor = submitit.AutoExecutor(folder=folder / "submitit", cluster=settings["cluster"])
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"executor.cluster: {settings['cluster']}: {error}") from None
+    more = settings["sbatch"] or {}
+    if not isinstance(more, Mapping):
+        raise UserError(f"executor.sbatch: should be keys and values, as {{account: x}} (got {more!r})")
+    executor.update_parameters(
+        name="speedbench", timeout_min=settings["minutes"], gpus_per_node=settings["gpus"],
+        cpus_per_task=settings["cpus"], slurm_partition=settings["partition"] or None,
+        slurm_setup=settings["setup"] or None, slurm_exclusive=None if settings["gpus"] else True,
+        slurm_additional_parameters=dict(more) or None,
+    )  # fmt: skip
+    return executor
+
+
+class _Workers:
+    places: int | None = None
+
+    def __init__(self, executor: submitit.AutoExecutor, python: str) -> None:
+        self._executor, self._python = executor, python
+        self._begun: list[submitit.Job[tuple[int, str]]] = []
+
+    def start(self, name: str, words: Sequence[str], log: Path) -> _Job:
+        try:
+            job = self._executor.submit(attend, list(words), str(log), self._python)
+        except submitit.core.utils.FailedJobError as error:
+            raise UserError(f"sbatch refused the job: {_line(error)}") from None
+        self._begun.append(job)
+        return _Job(job)
+
+    def close(self) -> None:
+        for job in self._begun:
+            if not job.done():
+                job.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    job: submitit.Job[tuple[int, str]]
+
+    def ended(self) -> Ended | None:
+        if not self.job.done():
+            return None
+        try:
+            code, said = self.job.result()
+        except Exception as error:  # submitit raises whatever ended the job: killed, out of time, requeued
+            return Ended(code=None, said=_line(error))
+        return Ended(code=code, said=said)
+
+
+def _line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
