@@ -212,18 +212,21 @@ def _merged(strata: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _counts(sizes: tuple[int, ...], draws: int, seed: int) -> Sums:
-    """How often each cluster is drawn, one row a draw.
+    """How much each cluster counts, one row a draw.
 
-    Raw bits of the generator: numpy promises that these never change, so an interval can be recomputed years later.
+    k clusters resampled among themselves vary by (k − 1)/k of what they should, which with two in a category is half.
+    So k − 1 are drawn, and each counts k/(k − 1) times (Rao and Wu 1988, Resampling inference with complex survey
+    data, §3). Raw bits of the generator: numpy promises that these never change, so an interval can be recomputed years later.
     """
     raw = np.random.PCG64(seed)
     return np.hstack([_drawn(raw, size, draws) for size in sizes])
 
 
 def _drawn(raw: np.random.PCG64, size: int, draws: int) -> Sums:
-    picks = np.asarray(raw.random_raw(draws * size) % np.uint64(size), dtype=np.int64).reshape(draws, size)
+    taken = max(1, size - 1)
+    picks = np.asarray(raw.random_raw(draws * taken) % np.uint64(size), dtype=np.int64).reshape(draws, taken)
     flat = (picks + size * np.arange(draws)[:, None]).ravel()
-    return np.bincount(flat, minlength=draws * size).reshape(draws, size).astype(np.float64)
+    return np.bincount(flat, minlength=draws * size).reshape(draws, size) * (size / taken)
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:
