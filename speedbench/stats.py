@@ -216,7 +216,8 @@ def _counts(sizes: tuple[int, ...], draws: int, seed: int) -> Sums:
 
     k clusters resampled among themselves vary by (k − 1)/k of what they should, which with two in a category is half.
     So k − 1 are drawn, and each counts k/(k − 1) times (Rao and Wu 1988, Resampling inference with complex survey
-    data, §3). Raw bits of the generator: numpy promises that these never change, so an interval can be recomputed years later.
+    data, §3). Raw bits of the generator: numpy promises that these never change, so an interval can be recomputed
+    years later.
     """
     raw = np.random.PCG64(seed)
     return np.hstack([_drawn(raw, size, draws) for size in sizes])
