@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 from reported import Page
 
-from speedbench.report.leaderboard import MOST_DRAWN, leaderboard_page
+from speedbench.errors import UserError
+from speedbench.report.leaderboard import MOST_DRAWN, leaderboard_page, page_of
 
 
 def row(drafter: str = "ngram", d: int = 2, rank: int | None = 1, **more: Any) -> dict[str, Any]:
@@ -84,3 +86,14 @@ def test_ten_thousand_entries_are_listed_and_the_first_are_drawn() -> None:
     assert len(found.table("Entries (10000)")) == 10_000
     assert len(found.told["charts"]["part1-1"]["data"]["values"]) == MOST_DRAWN
     assert f"The first {MOST_DRAWN} of 10000 are drawn." in found.words
+
+
+def test_a_boards_file_is_made_a_page_and_any_other_file_is_refused(tmp_path: Path) -> None:
+    board = tmp_path / "al" / "target" / "demo.csv"
+    board.parent.mkdir(parents=True)
+    board.write_text("rank,drafter,draft_length,al,al_lo,al_hi,speedup\n1,ngram,4,1.5,1.4,1.6,\n", encoding="utf-8")
+    assert "1.50 [1.40, 1.60]" in page_of(board)
+    for text, said in (("a,b\n1,2\n", "it has no column 'drafter'"), ('"a\n', "is not a board's CSV: ")):
+        board.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=said):
+            page_of(board)

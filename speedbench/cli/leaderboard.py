@@ -93,7 +93,29 @@ def submit(
     typer.echo("now: speedbench leaderboard build, then propose the submission and the boards as one change", err=True)
 
 
-COMMANDS = (build, check, submit)
+def page(
+    board: Annotated[str, typer.Argument(metavar="BOARD.csv", help="A board that `build` wrote.")] = "",
+    out: Annotated[str, typer.Option("-o", "--out", help="The HTML file to write.")] = "leaderboard.html",
+) -> None:
+    """Make one HTML file of a board. It needs no network."""
+    from pathlib import Path
+
+    from speedbench.cli.report import need_extra, refuse_unwritable
+    from speedbench.errors import UserError
+    from speedbench.files import write_whole
+
+    path = Path(board)
+    if path.suffix != ".csv" or not path.is_file():
+        raise UserError(f"which board? name the CSV of one, as leaderboards/HARDWARE/TARGET/TASK.csv (got '{board}')")
+    refuse_unwritable(Path(out), [])
+    need_extra()
+    from speedbench.report.leaderboard import page_of
+
+    write_whole(Path(out), page_of(path))
+    typer.echo(f"wrote {out}")
+
+
+COMMANDS = (build, check, submit, page)
 
 
 def _root(boards: str) -> Path:

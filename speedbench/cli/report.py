@@ -37,8 +37,8 @@ def command(
     if task and not include_text:
         raise UserError("--task: has no effect without --include-text")
     paths = list(dict.fromkeys(document.here(run) for run in runs or [""]))
-    _refuse_unwritable(Path(out), [Path(each) for each in (png, svg) if each])
-    _need_extra()
+    refuse_unwritable(Path(out), [Path(each) for each in (png, svg) if each])
+    need_extra()
     from speedbench.report.page import page
     from speedbench.report.sections import sections
 
@@ -50,7 +50,7 @@ def command(
     typer.echo(f"wrote {', '.join(written)}")
 
 
-def _need_extra() -> None:
+def need_extra() -> None:
     from importlib.util import find_spec
 
     from speedbench.errors import Missing
@@ -60,7 +60,7 @@ def _need_extra() -> None:
         raise Missing(f'report needs {" and ".join(absent)}: pip install "speedbench[report]"')
 
 
-def _refuse_unwritable(file: Path, folders: Sequence[Path]) -> None:
+def refuse_unwritable(file: Path, folders: Sequence[Path]) -> None:
     """Before anything is computed."""
     from speedbench.errors import UserError
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
+import pandas as pd
 
 from speedbench.columns import UNKNOWN
+from speedbench.errors import UserError
 from speedbench.report.drawing import Figure, Panel, colour, height_for, layered, over, shape, short
 from speedbench.report.html import Html, element, joined, table
 from speedbench.report.page import Section, drawn, page
@@ -49,6 +52,18 @@ def leaderboard_page(rows: Any, by: By = "speedup") -> str:
     for at, part in enumerate(parts, start=1):
         sections += _part(part, by, f"part{at}")
     return page(about, sections if known else [Section(body=_paragraph("No entry yet."))])
+
+
+def page_of(board: Path) -> str:
+    """The same of a board's CSV, ranked by what its folder says. Raises `UserError` for a file that is none."""
+    try:
+        rows = pd.read_csv(board, keep_default_na=False, na_values=[""])
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are both
+        raise UserError(f"{board} is not a board's CSV: {str(error).splitlines()[0]}") from None
+    missing = [name for name in ("drafter", "draft_length", "speedup", "al") if name not in rows]
+    if missing:
+        raise UserError(f"{board} is not a board's CSV: it has no column '{missing[0]}'")
+    return leaderboard_page(rows, "al" if board.resolve().parent.parent.name == "al" else "speedup")
 
 
 _INTRODUCTION = (
