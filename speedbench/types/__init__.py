@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
+from speedbench.types.replay import Answer, Chances, Labeller, Matches, Table, Tables
 from speedbench.types.tasks import Request, Sized, Task
 from speedbench.types.values import (
     Cell,
@@ -26,8 +27,10 @@ from speedbench.types.values import (
 )
 
 __all__ = [
+    "Answer",
     "Backend",
     "Cell",
+    "Chances",
     "Conversation",
     "Counted",
     "Counts",
@@ -36,7 +39,9 @@ __all__ = [
     "Engine",
     "Finish",
     "Fit",
+    "Labeller",
     "Load",
+    "Matches",
     "Measured",
     "Measurement",
     "Metric",
@@ -52,5 +57,7 @@ __all__ = [
     "Settings",
     "Sized",
     "Step",
+    "Table",
+    "Tables",
     "Task",
 ]
