@@ -16,19 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from speedbench.types import Answer, Chances, Counts, Matches, Record, Step, Table
+from speedbench.types import Answer, Chances, Counts, Matches, Origin, Record, Step, Table
 
 
-def record(answer: Answer, table: Table, draft_length: int, told_by: str = "exact") -> Record:
+def record(answer: Answer, table: Table, draft_length: int, origin: Origin = "exact") -> Record:
     """The record that an engine would have written at this D, without its times."""
-    drawn = isinstance(table, Chances)
     return Record(
         request=answer.request, category=answer.category, turn=answer.turn, prompt_tokens=answer.prompt_tokens,
         prompt_sha=answer.prompt_sha, output=answer.output, sent=0.0, first=None, last=None, first_tokens=1,
         prefill=None, finish=answer.finish,
         steps=() if isinstance(table, Chances) else tuple(steps(answer, table, draft_length)),
         counts=expected(answer, table, draft_length) if isinstance(table, Chances) else None,
-        told="estimated" if drawn or told_by == "estimated" else "exact",
+        told="estimated" if isinstance(table, Chances) else origin,
     )  # fmt: skip
 
 
@@ -62,7 +61,7 @@ def expected(answer: Answer, table: Chances, draft_length: int) -> Counts:
         proposed += alive * offered
         drafted += alive * (offered > 0)
         for i in range(offered):
-            chance = math.exp(min(0.0, table.drafter[at - 1][i] - table.target[at - 1][i]))
+            chance = _accepted(table.target[at - 1][i], table.drafter[at - 1][i])
             begins[min(at + i + 1, size)] += alive * (1 - chance)
             alive *= chance
             accepted += alive
@@ -70,6 +69,11 @@ def expected(answer: Answer, table: Chances, draft_length: int) -> Counts:
     return Counts(
         steps=count, committed=size - 1, accepted=accepted, proposed=proposed, drafted=drafted, origin="estimated"
     )
+
+
+def _accepted(log_p: float, log_q: float) -> float:
+    """min(1, q/p); rounding at the edge of a top-p can leave a token that was said without a chance."""
+    return math.exp(min(0.0, log_q - log_p)) if log_p > -math.inf else float(log_q > -math.inf)
 
 
 def _proposed(answer: Answer, table: Table, draft_length: int, at: int) -> int:

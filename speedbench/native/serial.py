@@ -198,7 +198,7 @@ class Serial:
         return Draft(torch.stack(tokens, 1), counts, torch.stack(chances, 1) if chances else None)
 
     def room(self, length: int, room: int) -> int:
-        """What fits the head's own positions behind a row of `length` tokens: draft j comes from slot length - 3 + j."""
+        """What fits the head's own positions behind `length` tokens: draft j comes from slot length - 3 + j."""
         return max(0, min(room, self._last - length + 2))
 
     def _luck(self, batch: Sequence[Row | None], counts: Sequence[int]) -> Tensor | None:

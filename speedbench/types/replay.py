@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from speedbench.types.values import Finish
 
@@ -71,6 +71,10 @@ class Labeller(Protocol):
     @property
     def stateful(self) -> bool:
         """Whether it must see every answer, in order."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the drafter said of itself."""
 
     def tables(self, answer: Answer) -> Tables:
         """What it proposes all along an answer."""

@@ -1,4 +1,4 @@
-"""Attention of many proposals at once: all share one row's keys, each up to where it begins, and have keys of their own."""
+"""Attention of many proposals at once: each sees one row's keys up to where it begins, and keys of its own."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def beside(
-    query: Tensor, shared: tuple[Tensor, Tensor], until: Tensor, own: tuple[Tensor, Tensor], *, causal: bool = False
+    query: Tensor, shared: Tensor, until: Tensor, own: tuple[Tensor, Tensor], *, causal: bool = False
 ) -> Tensor:
-    """query [N, W, heads, d] over shared keys and values [kv heads, S, d], proposal n before slot until[n], and over
-    its own [N, K, kv heads, d] (`causal`: query w sees those up to w alone) → [N·W, heads·d].
+    """query [N, W, heads, d] over shared keys and values [2·kv heads, S, d], proposal n before slot until[n], and over
+    keys and values of its own [N, K, kv heads, d] (`causal`: query w sees those up to w alone) → [N·W, heads·d].
 
     What training-time test and block training lay out as one masked matrix (training/serial.py, training/block.py),
     without the columns of the other proposals.
     """
     count, width, heads, size = query.shape
-    keys, values = (x[:, : int(until.max())] for x in shared)
+    keys, values = shared[:, : int(until.max())].chunk(2)
     kv, slots = keys.shape[:2]
     q = query.view(count, width, kv, heads // kv, size).permute(2, 0, 3, 1, 4).reshape(kv, count, -1, size)
     q = q * size**-0.5

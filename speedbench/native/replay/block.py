@@ -23,7 +23,7 @@ class Blocks:
     stateful = False
 
     def __init__(self, proposer: DFlash, stage: Stage, lengths: Sequence[int]) -> None:
-        self._proposer, self._stage = proposer, stage
+        self._proposer, self._stage, self.facts = proposer, stage, proposer.facts
         self._keys: list[int | None] = [*lengths] if proposer.depends_on_block_length else [None]
         each = " for each D" if proposer.depends_on_block_length else ""
         self.route = f"one pass over the blocks of all positions{each}"
@@ -80,9 +80,7 @@ class Blocks:
         back = self._proposer.back
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            both = back.slots.both(layer)[0]
-            shared = both[: len(both) // 2], both[len(both) // 2 :]
-            return beside(query, shared, at, (key, value), causal=back.spec.causal)
+            return beside(query, back.slots.both(layer)[0], at, (key, value), causal=back.spec.causal)
 
         return attend
 

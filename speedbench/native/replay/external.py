@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 
 from speedbench.native.external import External
-from speedbench.native.replay.forced import Forced, Stage, chances, logs, passed
+from speedbench.native.replay.forced import Stage, chances, logs, passed
 from speedbench.native.verify import best, probabilities
 from speedbench.types import Answer, Matches, Tables
 
@@ -24,7 +24,7 @@ class OneForward:
     route = "one forward over each answer"
 
     def __init__(self, proposer: External, stage: Stage) -> None:
-        self._proposer, self._stage = proposer, stage
+        self._proposer, self._stage, self.facts = proposer, stage, proposer.facts
 
     def tables(self, answer: Answer) -> Tables:
         forced, own = self._stage.forced(answer), self._proposer

@@ -89,8 +89,8 @@ class Forced:
     def _tail(self) -> tuple[list[int], list[float]]:
         """What the target goes on to say behind a stop token: engines verify drafts there and count them as accepted,
         though they commit none."""
-        stage, (_, said) = self._stage, self._seen
-        tokens, chances = self.ids[-1:], list[float]()
+        assert self._seen, "the slots hold the row"
+        stage, tokens, chances = self._stage, self.ids[-1:], list[float]()
         for at in range(len(self.ids) - 1, len(self.ids) + stage.reach - 2):
             fed = torch.tensor([tokens[-1:]], device=stage.target.device)
             logits = stage.target.forward(stage.slots, fed, [at], last_only=True).logits[:, -1]

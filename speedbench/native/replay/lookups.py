@@ -19,7 +19,7 @@ class LookUps:
 
     def __init__(self, proposer: LookUp, stage: Stage, lengths: Sequence[int]) -> None:
         self._proposer, self._stage = proposer, stage
-        self.stateful = proposer.stateful
+        self.stateful, self.facts = proposer.stateful, proposer.facts
         self._keys: list[int | None] = [*lengths] if proposer.depends_on_block_length else [None]
         each = " for each D" if proposer.depends_on_block_length else ""
         self.route = f"look-ups behind every token{each}" + ", in the order of requests" * proposer.stateful

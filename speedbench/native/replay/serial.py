@@ -47,7 +47,7 @@ class Passes:
     stateful = False
 
     def __init__(self, proposer: Serial, stage: Stage) -> None:
-        self._proposer, self._stage = proposer, stage
+        self._proposer, self._stage, self.facts = proposer, stage, proposer.facts
         self.route = f"{stage.reach} passes of the head over all positions"
         stage.needs(proposer.taps)
 
@@ -56,7 +56,7 @@ class Passes:
         forced, reach = self._stage.forced(answer), self._stage.reach
         offered = [self._proposer.room(start, reach) for start in forced.starts]
         outputs = self._true_pairs(forced, sum(n > 0 for n in offered))
-        spec, body = self._proposer.body.spec, self._proposer.body
+        spec = self._proposer.body.spec
         each = 4 * max(spec.vocab, spec.heads * (len(forced.ids) + reach), spec.hidden)
         found: list[list[float]] = []
         for at in range(0, len(offered), rows(each)):
@@ -102,11 +102,10 @@ class Passes:
 
     def _fed(self, starts: Tensor, tokens: Tensor, output: Tensor, step: int, own: _Own) -> Tensor:
         """Outputs [N, H] after feeding one more token each, in the slot that comes next."""
-        body, joint = self._proposer.body, self._proposer.slots
+        body, slots = self._proposer.body, self._proposer.slots
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            both = joint.both(layer)[0]
-            return beside(query, (both[: len(both) // 2], both[len(both) // 2 :]), starts - 1, own.grow(layer, key, value))
+            return beside(query, slots.both(layer)[0], starts - 1, own.grow(layer, key, value))
 
         there = (starts - 2 + step)[:, None]
         return body.through(tokens[:, None], body.recycled(output)[:, None], there, attend)[:, 0]
