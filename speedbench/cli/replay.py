@@ -13,7 +13,9 @@ import typer
 if TYPE_CHECKING:
     from speedbench.backends.native import NativeSession
     from speedbench.replay.asking import Asked
+    from speedbench.replay.outputs import Outputs
     from speedbench.replay.trace import Labelled
+    from speedbench.results import Writer
     from speedbench.types import Drafting, Runner
 
 RUNNER, DRAFTER, LENGTHS = "smollm2-135m", "ngram,suffix", "1-8"
@@ -55,6 +57,7 @@ def command(
     """Acceptance length for every D from one pass over outputs: exact where decoding is greedy, no sweep needed."""
     from speedbench.cli import parse
     from speedbench.errors import UserError
+    from speedbench.results import refuse_occupied
 
     given = {"--outputs": outputs, "--from-trace": from_trace, "--from-steps": from_steps}
     sources = [name for name, value in given.items() if value] or (["--task"] if task else [])
@@ -66,6 +69,8 @@ def command(
         "seed": seed, "out": out,
     }  # fmt: skip
     lengths = None if draft_length is None else parse.integers(draft_length, "-D", low=1)
+    if out is not None:
+        refuse_occupied(Path(out), resume)
     if from_trace:
         _from_trace(from_trace, lengths, options, resume=resume, as_json=as_json)
     elif from_steps:
@@ -197,19 +202,47 @@ def _replay(
 
 
 def _asked(session: NativeSession, runner: Runner, options: Mapping[str, Any]) -> Asked:
-    from speedbench import task as tasks
     from speedbench.cli import document, parse
     from speedbench.replay import asking
     from speedbench.results import load
 
     if not options["outputs"]:
-        task = tasks.load(options["task"])
-        sampling = parse.sampling(options, task.max_tokens)
-        requests = tasks.requests(task, options["limit"], options["seed"])
-        return asking.made(session, runner, task, requests, sampling, lambda cell, record: None)
+        return _made(session, runner, options)
     if options["outputs"].endswith(".jsonl"):
         return asking.of_file(session, runner, Path(options["outputs"]), parse.sampling(options, 1))
     return asking.of_run(session, runner, load(document.here(options["outputs"])), options["task"])
+
+
+def _made(session: NativeSession, runner: Runner, options: Mapping[str, Any]) -> Asked:
+    """The target's own answers to a task: the baseline cell of the replay's folder, measured as a sweep's is."""
+    from dataclasses import replace
+
+    from speedbench import sweep as sweeps
+    from speedbench import task as tasks
+    from speedbench.cli import parse
+    from speedbench.cli.progress import progress
+    from speedbench.replay import asking, outputs
+    from speedbench.results import load_cell
+
+    task = tasks.load(options["task"])
+    sweep = sweeps.Sweep(
+        task=task, requests=tasks.requests(task, options["limit"], options["seed"]), runner=runner, draftings=(),
+        lengths=(), concurrencies=(1,), repeats=1, sampling=parse.sampling(options, task.max_tokens),
+    )  # fmt: skip
+    ahead = sweeps.preflight(sweep, session)
+    sweep = replace(sweep, requests=ahead.requests)
+    cell, most = sweep.cells()[0][0], sweep.sampling.max_tokens
+
+    def answered(writer: Writer) -> Outputs:
+        with progress(ahead.turns, len(load_cell(writer.path, cell).records)) as notify:
+            sweeps.run(sweep, session, ahead.fits, writer, notify)
+        records = load_cell(writer.path, cell).records
+        return outputs.of_records(records, sweep.requests, session.chat, session.target.vocab, cap=most)
+
+    return asking.Asked(
+        base=sweep.config(), sampling=sweep.sampling, source="outputs made here, without drafts", outputs=answered,
+        longest=max(fit.most_tokens or 0 for fit in ahead.fits), notes=ahead.warnings,
+    )  # fmt: skip
 
 
 def _out(options: Mapping[str, Any], task: str, *, resume: bool) -> Path:
@@ -218,10 +251,11 @@ def _out(options: Mapping[str, Any], task: str, *, resume: bool) -> Path:
     from speedbench.errors import UserError
     from speedbench.files import safe
 
-    if options["out"] is None and resume:
-        raise UserError("--resume: needs --out, the folder of the replay to go on with")
-    name = f"replay-{safe(task)}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    return Path(options["out"] or Path("results") / name)
+    if options["out"] is None:
+        if resume:
+            raise UserError("--resume: needs --out, the folder of the replay to go on with")
+        return Path("results") / f"replay-{safe(task)}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    return Path(options["out"])
 
 
 def _progress(done: int, of: int) -> None:

@@ -4,20 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speedbench import plugins, sizing
-from speedbench import sweep as sweeps
 from speedbench import task as tasks
 from speedbench.errors import UnknownName, UserError
 from speedbench.replay import outputs
 from speedbench.replay.outputs import Outputs
-from speedbench.results import Run, Writer, load_cell
+from speedbench.results import Run, Writer
 from speedbench.task import content_hash
-from speedbench.types import Origin, Request, Runner, Sampling, Task
+from speedbench.types import Origin, Request, Runner, Sampling
 
 if TYPE_CHECKING:
     from speedbench.backends.native import NativeSession
@@ -37,33 +36,6 @@ class Asked:
     """The answers, made now where they are not there."""
     notes: tuple[str, ...] = ()
     origin: Origin = "exact"
-
-
-def made(
-    session: NativeSession,
-    runner: Runner,
-    task: Task,
-    requests: Sequence[Request],
-    sampling: Sampling,
-    notify: sweeps.Notify,
-) -> Asked:
-    """The target's own answers to a task: the baseline cell of the replay's folder, measured as a sweep would."""
-    sweep = sweeps.Sweep(
-        task=task, requests=tuple(requests), runner=runner, draftings=(), lengths=(), concurrencies=(1,), repeats=1,
-        sampling=sampling,
-    )  # fmt: skip
-    ahead = sweeps.preflight(sweep, session)
-    sweep = replace(sweep, requests=ahead.requests)
-
-    def answered(writer: Writer) -> Outputs:
-        sweeps.run(sweep, session, ahead.fits, writer, notify)
-        records = load_cell(writer.path, sweep.cells()[0][0]).records
-        return outputs.of_records(records, sweep.requests, session.chat, session.target.vocab, cap=sampling.max_tokens)
-
-    return Asked(
-        base=sweep.config(), sampling=sampling, source="made here, without drafts", outputs=answered,
-        longest=max(fit.most_tokens or 0 for fit in ahead.fits), notes=ahead.warnings,
-    )  # fmt: skip
 
 
 def of_run(session: NativeSession, runner: Runner, run: Run, task: str | None) -> Asked:
