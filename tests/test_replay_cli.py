@@ -207,7 +207,7 @@ def test_a_run_that_asked_or_spoke_otherwise_is_refused(small: Small) -> None:
     refused = small.replay("--outputs", str(run), "--task", other, drafter="ngram")
     assert (refused.code, "does not ask what" in refused.err) == (2, True)
     unnamed = small.replay("--outputs", str(run), drafter="ngram")
-    assert "name its --task" in unnamed.err
+    assert "name its file with --task" in unnamed.err
     document = json.loads((run / "run.json").read_text("utf-8"))
     document["config"]["target"]["template_sha"] = "0" * 16
     (run / "run.json").write_text(json.dumps(document), "utf-8")
