@@ -23,6 +23,7 @@ from speedbench import task as tasks
 from speedbench.backends.native import BACKEND, NativeSession
 from speedbench.cli import parse
 from speedbench.environment import snapshot
+from speedbench.replay.asking import limits
 from speedbench.replay.outputs import Outputs, of_records
 from speedbench.sweep import BASELINE
 from speedbench.types import Conversation, Drafting, Load, Record, Request, Sampling
@@ -79,7 +80,7 @@ def main() -> None:
         longest = max(fit.most_tokens or 0 for fit in session.fits(requests, options.max_tokens))
         bench = Bench(session, requests, lengths, Load(sampling=sampling, longest=longest, widest=max(lengths)))
         making, records = bench.served(BASELINE, 0)
-        outputs = of_records(records, requests, session.chat, session.target.vocab, cap=options.max_tokens)
+        outputs = of_records(records, requests, session.chat, limits(session), cap=options.max_tokens)
         count, tokens = len(outputs.answers), sum(len(answer.output) for answer in outputs.answers)
         print(f"{snapshot()['cpu']['model']}, torch {torch.__version__}, {torch.get_num_threads()} threads; ", end="")
         print(f"{runner.name}, {count} answers, {tokens} tokens, made in {making:.1f} s; D = {options.lengths}")

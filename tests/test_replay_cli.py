@@ -126,6 +126,23 @@ def test_outputs_can_be_made_first_and_a_stopped_replay_goes_on(small: Small, mo
     assert load(small.folder / "replay").measured[0].records[0].first is not None  # measured, not replayed
 
 
+def test_sampled_answers_give_expected_acceptance_for_drawn_drafts_and_steps_for_looked_up_ones(small: Small) -> None:
+    words = ["--task", small.asked, "--runner", small.native, "--max-tokens", "24", "--temperature", "1.0", "--json"]
+    done = small.replay(*words, drafter="external,ngram")
+    assert done.code == 0, done.err
+    al = {(drafter, d): each["al"] for drafter, d, each in metrics(done)}
+    assert {al["external", d]["origin"] for d in LENGTHS} == {"estimated"}
+    assert {al["ngram", d]["origin"] for d in LENGTHS} == {"exact"}
+    assert 1 < al["external", 1]["value"] < al["external", 2]["value"] < al["external", 5]["value"]
+    assert al["external", 1]["low"] < al["external", 1]["value"] < al["external", 1]["high"]
+    assert small("validate", str(small.folder / "replay")).code == 0
+    again = small(
+        "replay", "--from-trace", str(small.folder / "replay"), "--out", str(small.folder / "again"), "--json"
+    )
+    expected = {key: value for key, value in al.items() if key[0] != "none"}
+    assert {(drafter, d): each["al"] for drafter, d, each in metrics(again) if d} == expected
+
+
 def test_the_steps_of_one_run_give_the_ds_that_divide_and_bound_the_rest(small: Small) -> None:
     run = small.measure("external,ngram", "1-5")
     done = small("replay", "--from-steps", str(run), "--out", str(small.folder / "bounds"), "--json")

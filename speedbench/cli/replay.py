@@ -237,7 +237,7 @@ def _made(session: NativeSession, runner: Runner, options: Mapping[str, Any]) ->
         with progress(ahead.turns, len(load_cell(writer.path, cell).records)) as notify:
             sweeps.run(sweep, session, ahead.fits, writer, notify)
         records = load_cell(writer.path, cell).records
-        return outputs.of_records(records, sweep.requests, session.chat, session.target.vocab, cap=most)
+        return outputs.of_records(records, sweep.requests, session.chat, asking.limits(session), cap=most)
 
     return asking.Asked(
         base=sweep.config(), sampling=sweep.sampling, source="outputs made here, without drafts", outputs=answered,

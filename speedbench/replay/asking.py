@@ -38,11 +38,15 @@ class Asked:
     origin: Origin = "exact"
 
 
+def limits(session: NativeSession) -> outputs.Limits:
+    return outputs.Limits(session.target.vocab, session.context)
+
+
 def of_run(session: NativeSession, runner: Runner, run: Run, task: str | None) -> Asked:
     """The answers of a run's baseline."""
     base, sampling = run.document["config"], Sampling(**run.document["config"]["sampling"])
     asked, _ = sizing.measured(_requests(run, task), session, runner, sampling.max_tokens)
-    found = outputs.of_run(run, asked, session.chat, session.target.vocab)
+    found = outputs.of_run(run, asked, session.chat, limits(session))
     model = base["runner"]["model"]
     other = [f"the outputs are those of model '{model}', the drafters were replayed on '{runner.model}'"]
     notes = (*found.notes, *other * (model != runner.model))
@@ -52,7 +56,7 @@ def of_run(session: NativeSession, runner: Runner, run: Run, task: str | None) -
 def of_file(session: NativeSession, runner: Runner, path: Path, sampling: Sampling) -> Asked:
     """The answers of a JSONL."""
     rows = plugins.load("sources", "jsonl")({"file": path.name}, str(path.parent))
-    found = outputs.of_rows(rows, session.chat, session.target.vocab)
+    found = outputs.of_rows(rows, session.chat, limits(session))
     ids = list(dict.fromkeys(each.request for each in found.answers))
     task = {
         "name": path.stem, "title": f"the answers of {path.name}", "version": 1, "licence": "unknown",

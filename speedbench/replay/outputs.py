@@ -17,6 +17,26 @@ SHOWN = 5
 """Answers that a message names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the target takes."""
+
+    vocab: int
+    context: int | None
+
+    def check(self, answer: Answer) -> None:
+        """Raises `UserError` for ids that are not the target's, and for a row that it cannot hold."""
+        at, size = name(answer.request, answer.turn), len(answer.prompt) + len(answer.output)
+        outside = [token for token in (*answer.prompt, *answer.output) if not 0 <= token < self.vocab]
+        if outside:
+            raise UserError(
+                f"{at}: token id {outside[0]} is outside the target's vocabulary of {self.vocab}: these outputs are "
+                "another tokenizer's"
+            )
+        if self.context is not None and size > self.context:
+            raise UserError(f"{at}: {size} tokens, prompt and answer, exceed the target's context of {self.context}")
+
+
 class Words(Protocol):
     """The target's own words, as native/chat.py has them."""
 
@@ -58,17 +78,17 @@ def cell(run: Run) -> Measured:
     return answered[0]
 
 
-def of_run(run: Run, requests: Sequence[Request], words: Words, vocab: int) -> Outputs:
+def of_run(run: Run, requests: Sequence[Request], words: Words, limits: Limits) -> Outputs:
     """The answers of a run's baseline; `requests` are the run's own, cut to size."""
     config = run.document["config"]
     theirs, ours = config.get("target", {}).get("template_sha"), words.template_sha
     if theirs is not None and ours is not None and theirs != ours:
         raise UserError(f"'{run.path}': made with another chat template ({theirs}; here {ours}), so with other prompts")
-    return of_records(cell(run).records, requests, words, vocab, cap=config["sampling"]["max_tokens"])
+    return of_records(cell(run).records, requests, words, limits, cap=config["sampling"]["max_tokens"])
 
 
 def of_records(
-    records: Sequence[Record], requests: Sequence[Request], words: Words, vocab: int, *, cap: int
+    records: Sequence[Record], requests: Sequence[Request], words: Words, limits: Limits, *, cap: int
 ) -> Outputs:
     """The answers of one cell, in the order of the requests; failed turns and what follows them are left out."""
     by_turn = {(record.request, record.turn): record for record in records if record.finish != "error"}
@@ -88,7 +108,7 @@ def of_records(
             before.append(output)
     notes = noted("answers are empty and left out", empty)
     notes += noted("answers came without ids and were encoded here, maybe otherwise than they were said", encoded)
-    return checked(found, words, vocab, notes, "estimated" if encoded else "exact")
+    return checked(found, words, limits, notes, "estimated" if encoded else "exact")
 
 
 def _answer(
@@ -120,7 +140,7 @@ KEYS = ("id", "category", "turn", "prompt_ids", "prompt", "messages", "output_id
 LOSSLESS = ("lossless", "greedy", "rejection")
 
 
-def of_rows(rows: Iterable[Mapping[str, Any]], words: Words, vocab: int) -> Outputs:
+def of_rows(rows: Iterable[Mapping[str, Any]], words: Words, limits: Limits) -> Outputs:
     """The answers of a JSONL: {"id", "category", "prompt_ids" | "prompt" | "messages", "output_ids" | "output",
     "finish": "stop" | "length"}; a last message of the assistant's is the output where there is none else."""
     found, empty, encoded = list[Answer](), list[str](), list[str]()
@@ -137,7 +157,7 @@ def of_rows(rows: Iterable[Mapping[str, Any]], words: Words, vocab: int) -> Outp
         found.append(_row_answer(row, label, prompt, output, words, at))
     notes = noted("answers are empty and left out", empty)
     notes += noted("answers came without ids and were encoded here, maybe otherwise than they were said", encoded)
-    return checked(found, words, vocab, notes, "estimated" if encoded else "exact")
+    return checked(found, words, limits, notes, "estimated" if encoded else "exact")
 
 
 def _refuse_row(row: Mapping[str, Any], at: str, label: str, taken: set[str]) -> None:
@@ -236,17 +256,12 @@ def noted(what: str, which: Sequence[str]) -> list[str]:
 
 
 def checked(
-    answers: Sequence[Answer], words: Words, vocab: int, notes: Sequence[str], origin: Origin = "exact"
+    answers: Sequence[Answer], words: Words, limits: Limits, notes: Sequence[str], origin: Origin = "exact"
 ) -> Outputs:
     """Answers of this vocabulary whose ends are understood; an answer without a stop token ended by a cap of its own
     length, whatever cap it was given."""
     for each in answers:
-        outside = [token for token in (*each.prompt, *each.output) if not 0 <= token < vocab]
-        if outside:
-            raise UserError(
-                f"{name(each.request, each.turn)}: token id {outside[0]} is outside the target's vocabulary of "
-                f"{vocab}: these outputs are another tokenizer's"
-            )
+        limits.check(each)
     if not answers:
         raise UserError("no answer is left to replay" + "".join(f"; {note}" for note in notes))
     stopped = [each.output[-1] in words.stops for each in answers]

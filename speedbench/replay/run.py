@@ -132,11 +132,12 @@ def write(writer: Writer, labelled: Sequence[Labelled]) -> None:
         if part.cell.is_baseline:
             mine = list({(one.answer.request, one.answer.turn): one for one in labelled}.values())
         there = {(each.request, each.turn) for each in load_cell(writer.path, part.cell).records}
-        writer.facts(part.cell, _facts(part, mine))
-        for one in mine:
-            if (one.answer.request, one.answer.turn) not in there:
-                table = plain(one.answer) if part.cell.is_baseline else one.table
-                writer.add_record(part.cell, record(one.answer, table, part.cell.draft_length, part.origin))
+        lacking = [one for one in mine if (one.answer.request, one.answer.turn) not in there]
+        if lacking:
+            writer.facts(part.cell, _facts(part, mine))
+        for one in lacking:
+            table = plain(one.answer) if part.cell.is_baseline else one.table
+            writer.add_record(part.cell, record(one.answer, table, part.cell.draft_length, part.origin))
 
 
 def _serves(one: Labelled, cell: Cell) -> bool:

@@ -58,14 +58,14 @@ def read(path: Path) -> tuple[dict[str, Any], list[Labelled]]:
     if not path.is_file():
         raise UserError(f"no trace at '{path}'; name a {FILE}, or the folder of a replay that holds one")
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            told = json.loads((file.schema_arrow.metadata or {}).get(b"speedbench", b"{}"))
+            if told.get("schema") != SCHEMA:
+                raise UserError(f"{path} is no trace of this speedbench: schema {told.get('schema')}; {SCHEMA} is read")
+            rows = (row for batch in file.iter_batches(batch_size=4096) for row in batch.to_pylist())
+            return dict(told["config"]), [_labelled(list(group)) for _, group in groupby(rows, key=_key)]
     except (OSError, pyarrow.ArrowException) as error:
         raise UserError(f"{path} does not read as Parquet: {str(error).splitlines()[0]}") from None
-    told = json.loads((table.schema.metadata or {}).get(b"speedbench", b"{}"))
-    if told.get("schema") != SCHEMA:
-        raise UserError(f"{path} is no trace of this speedbench: schema {told.get('schema')}; {SCHEMA} is read")
-    rows = table.to_pylist()
-    return dict(told["config"]), [_labelled(list(group)) for _, group in groupby(rows, key=_key)]
 
 
 def merge(parts: Sequence[Path], path: Path, config: Mapping[str, Any]) -> None:

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 
-def beside(
-    query: Tensor, shared: Tensor, until: Tensor, own: tuple[Tensor, Tensor], *, causal: bool = False
-) -> Tensor:
+def beside(query: Tensor, shared: Tensor, until: Tensor, own: tuple[Tensor, Tensor], *, causal: bool = False) -> Tensor:
     """query [N, W, heads, d] over shared keys and values [2·kv heads, S, d], proposal n before slot until[n], and over
     keys and values of its own [N, K, kv heads, d] (`causal`: query w sees those up to w alone) → [N·W, heads·d].
 

@@ -73,7 +73,7 @@ class Blocks:
             return [row[:n] for row, n in zip(draft.tokens.tolist(), draft.counts, strict=True)]
         if draft.q is None:
             return [() for _ in starts]
-        q = draft.q.gather(2, told[:, : draft.q.shape[1], None])[:, :, 0].double().log().tolist()
+        q = draft.q.gather(2, told[:, : draft.q.shape[1], None])[:, :, 0].log().tolist()
         return [row[:n] for row, n in zip(q, draft.counts, strict=True)]
 
     def _attend(self, at: Tensor) -> Attend:

@@ -44,7 +44,8 @@ def passed(
 
 def logs(chances: Tensor, tokens: Tensor) -> list[float]:
     """Natural logarithms of the chances [N, V] of tokens [N]."""
-    return [float(x) for x in chances.gather(1, tokens[:, None])[:, 0].double().log().tolist()]
+    found: list[float] = chances.gather(1, tokens[:, None])[:, 0].log().tolist()
+    return found
 
 
 class Forced:
@@ -62,7 +63,7 @@ class Forced:
     @property
     def goes_on(self) -> bool:
         """Whether an engine would have looked at drafts behind the output's end."""
-        return self.answer.finish == "stop" and self._stage.reach > 1
+        return self.answer.finish == "stop" and self._beyond > 0
 
     @cached_property
     def _seen(self) -> tuple[dict[int, Tensor], list[float]]:
@@ -91,7 +92,7 @@ class Forced:
         though they commit none."""
         assert self._seen, "the slots hold the row"
         stage, tokens, chances = self._stage, self.ids[-1:], list[float]()
-        for at in range(len(self.ids) - 1, len(self.ids) + stage.reach - 2):
+        for at in range(len(self.ids) - 1, len(self.ids) - 1 + self._beyond):
             fed = torch.tensor([tokens[-1:]], device=stage.target.device)
             logits = stage.target.forward(stage.slots, fed, [at], last_only=True).logits[:, -1]
             if stage.sampling.temperature:
@@ -103,6 +104,15 @@ class Forced:
                 picked = best(logits)
             tokens = [*tokens, int(picked)]
         return tokens[1:], chances
+
+    @property
+    def _beyond(self) -> int:
+        """Tokens behind the output that a draft could stand for."""
+        cap, context = self.answer.cap, self._stage.target.context
+        limits = [self._stage.reach - 1]
+        limits += [] if cap is None else [cap - len(self.answer.output)]
+        limits += [] if context is None else [context - len(self.ids)]
+        return max(0, min(limits))
 
     @cached_property
     def _dice(self) -> np.random.Generator:
@@ -152,8 +162,9 @@ class Stage:
 
 
 def chances(forced: Forced, offered: Sequence[int], log_q: Sequence[Sequence[float]]) -> Chances:
-    """The table of log q by start and draft; where a row of it ends early, nothing more is ever drafted."""
+    """The table of log q by start and draft; where a row of it ends early, nothing more is ever drafted. What nobody
+    knows the target to say is never reached, and so not offered."""
     log_p = forced.log_p
     target = [tuple(log_p[k : k + n]) for k, n in enumerate(offered)]
     drafter = [(*q[: len(p)], *[-math.inf] * (len(p) - len(q))) for p, q in zip(target, log_q, strict=True)]
-    return Chances(offered=tuple(offered), target=tuple(target), drafter=tuple(drafter))
+    return Chances(offered=tuple(map(len, target)), target=tuple(target), drafter=tuple(drafter))

@@ -57,7 +57,7 @@ class Passes:
         offered = [self._proposer.room(start, reach) for start in forced.starts]
         outputs = self._true_pairs(forced, sum(n > 0 for n in offered))
         spec = self._proposer.body.spec
-        each = 4 * max(spec.vocab, spec.heads * (len(forced.ids) + reach), spec.hidden)
+        each = 4 * max(self._stage.target.vocab, spec.heads * (len(forced.ids) + reach))
         found: list[list[float]] = []
         for at in range(0, len(offered), rows(each)):
             part = slice(at, at + rows(each))
