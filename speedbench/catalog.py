@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -56,6 +57,27 @@ class RunnerFile(BaseModel):
     tokenizer: str = ""
 
 
+class AcknowledgedFile(BaseModel):
+    """A regression that somebody answers for, until a day."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    gate: str
+    until: date
+    reason: str = Field(min_length=1)
+    by: str = Field(min_length=1)
+    cell: str = ""
+
+
+class GatesFile(BaseModel):
+    """What a file of gates may say."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    gates: list[str] = Field(min_length=1)
+    acknowledged: list[AcknowledgedFile] = []
+
+
 # ---- where definitions live -----------------------------------------------------------------------------------------
 
 
@@ -93,6 +115,11 @@ def runner(name: str) -> Runner:
     """A shipped runner by name, or the one in a .yaml."""
     stem, _, spec = _definition("runners", name, RunnerFile)
     return Runner(name=stem, **spec.model_dump())
+
+
+def gates(path: str) -> GatesFile:
+    """The gates that results must pass, as a file has them."""
+    return _validated(_text(Path(path), path), path, GatesFile)
 
 
 def value(text: str) -> Any:
@@ -248,6 +275,10 @@ def _line(node: yaml.Node | None, place: Sequence[str]) -> int:
     """The line of the deepest key on the way to `place`."""
     line = 1
     for part in place:
+        if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+            continue
         if not isinstance(node, yaml.MappingNode):
             break
         found = [(key, inner) for key, inner in node.value if key.value == part]

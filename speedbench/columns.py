@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from speedbench.files import csv_cell
 from speedbench.stats import UNAVAILABLE
 from speedbench.types import Measurement, Result
 
@@ -54,7 +55,8 @@ def csv_text(results: Sequence[Result]) -> str:
     """The rows as CSV, numbers in full."""
     import pandas
 
-    return str(pandas.DataFrame(csv_rows(results)).to_csv(index=False, lineterminator="\n"))
+    rows = [{name: csv_cell(content) for name, content in row.items()} for row in csv_rows(results)]
+    return str(pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
 
 
 def _names(results: Sequence[Result]) -> list[str]:
@@ -165,6 +167,16 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="accept", of=_percent("acceptance_rate"), explain="drafts accepted of those proposed"),
     Column(title="draft ovh", of=_number("draft_overhead"), explain="seconds to draft / seconds of a plain pass"),
     Column(title="verify ovh", of=_number("verify_overhead"), explain="seconds to verify / seconds of a plain pass"),
+    Column(
+        title="step cost",
+        of=_number("step_cost"),
+        explain="seconds of a step / of the baseline's, by the clock, where an engine does not split its passes",
+        when=lambda result: (
+            not result.cell.is_baseline
+            and value(result, "verify_overhead") is None
+            and value(result, "step_cost") is not None
+        ),
+    ),
     Column(title="tok/s", of=_number("decode_tps"), explain="tokens per second of a request once it decodes"),
     Column(
         title="out tok/s",

@@ -18,6 +18,9 @@ from speedbench.errors import UserError
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """Names that Windows gives to devices."""
 
+LARGEST = 2**30
+"""Bytes of a file that is read at once: results come from strangers too."""
+
 _UNPAIRED = "backslashreplace"
 """Half a surrogate pair, of which UTF-8 knows none, is written as JSON's own escape for it."""
 
@@ -40,6 +43,11 @@ def dumps(document: Any, *, indent: int | None = None) -> str:
     )
 
 
+def csv_cell(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets a quote before it; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
 def finite(tree: Any) -> Any:
     """The same values, but None for NaN and infinity, which others write into what they call JSON."""
     if isinstance(tree, float):
@@ -50,8 +58,11 @@ def finite(tree: Any) -> Any:
 
 
 def loads(text: str | bytes) -> Any:
-    """Strict JSON back; raises `ValueError`, also for NaN and infinity and for bytes that are not UTF-8."""
-    return json.loads(text, parse_constant=_refuse)
+    """Strict JSON back; raises `ValueError`, also for NaN, infinity, endless nesting and bytes that are not UTF-8."""
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_number)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _scalar(value: Any) -> Any:
@@ -59,6 +70,11 @@ def _scalar(value: Any) -> Any:
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _number(text: str) -> float:
+    """`1e999` is a number of JSON, and infinity in memory."""
+    return found if math.isfinite(found := float(text)) else _refuse(text)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -83,11 +99,20 @@ def lines(path: Path) -> Iterator[tuple[int, Any]]:
     writing, is left out."""
     if not path.is_file():
         return
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, line in enumerate(_content(path).split(b"\n")[:-1], start=1):
         try:
             yield number, loads(line)
         except ValueError as error:
             raise UserError(f"{path} line {number} is not JSON: {error}") from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UserError(f"{path} is too large: {path.stat().st_size} bytes; at most {LARGEST} are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} does not read: {error.strerror}") from None
 
 
 def drop_torn_line(path: Path) -> None:
@@ -101,7 +126,7 @@ def drop_torn_line(path: Path) -> None:
 def document(path: Path, schema: int) -> dict[str, Any]:
     """A file that holds one object of this schema."""
     try:
-        found = loads(path.read_bytes())
+        found = loads(_content(path))
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}") from None
     got = found.get("schema") if isinstance(found, dict) else None

@@ -17,6 +17,9 @@ from speedbench.errors import Missing, UserError
 SCHEMA = 1
 MANIFEST, ROWS = "manifest.json", "rows.parquet"
 
+MARKER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+"""What SPEED-Bench's published rows say where a text may not be passed on; no engine is ever asked that."""
+
 COLUMNS = ("sub_category", "difficulty", "tier")
 """What is kept of a row beside id, category and turns."""
 

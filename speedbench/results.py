@@ -30,7 +30,7 @@ _DIGITS = 7
 _NEEDED = {"config": dict, "processes": list, "finished": bool}
 _DERIVED = ("cells", "request_ids")
 """Keys of a config that differ only because another does."""
-_CONFIG = ("task", "request_ids", "runner", "draftings", "cells")
+_CONFIG = {"task": dict, "request_ids": list, "runner": dict, "draftings": list, "cells": list}
 """What a run.json must hold for anything to be made of it."""
 
 Value = TypeVar("Value")
@@ -103,7 +103,12 @@ class Writer:
         self.folder(cell).mkdir(exist_ok=True)
         kept = without_secrets(finite(dict(facts)))
         write_whole(self.folder(cell) / "cell.json", dumps({"cell": asdict(cell), "facts": kept}, indent=2) + "\n")
-        new = [text for text in kept.get("warnings", ()) if text not in _warned(self.folder(cell))]
+        self.warn(cell, kept.get("warnings", ()))
+
+    def warn(self, cell: Cell, texts: Iterable[str]) -> None:
+        """Kept with the cell, each once."""
+        self.folder(cell).mkdir(exist_ok=True)
+        new = [text for text in texts if text not in _warned(self.folder(cell))]
         if new:
             append(self.folder(cell) / "warnings.jsonl", [dumps(text) for text in new])
 
@@ -261,9 +266,18 @@ def read_document(path: Path) -> Mapping[str, Any]:
     for key, kind in _NEEDED.items():
         if not isinstance(found.get(key), kind):
             raise UserError(f"{file}: {key}: should be a {kind.__name__} (got {_short_repr(found.get(key))})")
-    for key in _CONFIG:
+    for key, kind in _CONFIG.items():
         if key not in found["config"]:
             raise UserError(f"{file}: config.{key}: is missing")
+        if not isinstance(got := found["config"][key], kind):
+            raise UserError(f"{file}: config.{key}: should be a {kind.__name__} (got {_short_repr(got)})")
+    for key, each, kind in (
+        ("request_ids", found["config"], str),
+        ("draftings", found["config"], dict),
+        ("processes", found, dict),
+    ):
+        if not all(isinstance(one, kind) for one in each[key]):
+            raise UserError(f"{file}: {key}: should hold nothing but {kind.__name__} (got {_short_repr(each[key])})")
     return found
 
 

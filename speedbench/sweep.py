@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from speedbench import sizing
+from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.measure import mismatches, outputs, texts
 from speedbench.results import Writer, load_cell
-from speedbench.task import content_hash
+from speedbench.task import content_hash, preparations
 from speedbench.types import (
     Cell,
     Conversation,
@@ -82,6 +83,7 @@ class Sweep:
             "task": {**task, "requests": len(self.requests), "content_hash": content_hash(self.requests)},
             "request_ids": [request.id for request in self.requests],
             **({"columns": columns} if (columns := _columns(self.requests)) else {}),
+            **({"prepared": found} if (found := preparations(self.task)) else {}),
             "runner": asdict(self.runner),
             "draftings": [asdict(drafting) for drafting in self.draftings],
             "draft_lengths": list(self.lengths),
@@ -154,6 +156,7 @@ class _Lane:
     drafting: Drafting
     records: list[Record] = field(default_factory=list)
     engine: Engine | None = None
+    failed: bool = False
 
     def done(self, request: Request) -> bool:
         own = [record for record in self.records if record.request == request.id]
@@ -164,8 +167,8 @@ Notify = Callable[[Cell, Record | None], None]
 """Told of each record as it is written, and of each block with None as it begins."""
 
 
-def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, notify: Notify) -> None:
-    """Run every cell that is not there yet, block by block, then compare the outputs."""
+def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, notify: Notify) -> bool:
+    """Run every cell that is not there yet, block by block, then compare the outputs; False: cells were given up."""
     session.keep_in(writer.path / "servers")
     load = _load(sweep, fits)
     lanes = [_lane(writer, cell, drafting) for cell, drafting in sweep.cells()]
@@ -178,6 +181,7 @@ def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, not
             lane.engine = None
     if sweep.sampling.temperature == 0:
         _compare(sweep, session, writer, groups.values())
+    return not any(lane.failed for lane in lanes)
 
 
 def _load(sweep: Sweep, fits: Sequence[Fit]) -> Load:
@@ -202,8 +206,15 @@ def _run_group(
         others = group[1:] if number % 2 == 0 else group[:0:-1]
         for lane in (group[0], *others):
             waiting = [request for request in block if not lane.done(request)]
-            if waiting:
+            if not waiting or lane.failed:
+                continue
+            try:
                 _run_block(session, load, writer, lane, group[0], waiting, notify)
+            except UserError as error:  # its server does not come up, or does not draft: the others can go on
+                lane.failed = True
+                if lane is group[0] or all(other.failed for other in group[1:]):
+                    raise
+                writer.warn(lane.cell, [without_secrets(f"this cell was given up: {error}")])
 
 
 def _run_block(

@@ -12,8 +12,9 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from speedbench import catalog, plugins
+from speedbench import catalog, plugins, prepared
 from speedbench.errors import UserError
+from speedbench.prepared import MARKER
 from speedbench.types import Request, Sized, Task
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
@@ -66,6 +67,19 @@ def content_hash(requests: Iterable[Request]) -> str:
         for one in requests
     ]
     return sha256(json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def preparations(task: Task) -> dict[str, dict[str, Any]]:
+    """What is known of the prepared sets that a task reads, by the task's name, a mix's parts each by theirs; a result
+    must say on which rows it rests, and whether that was all of them."""
+    if task.source == "mix":
+        parts = [catalog.task(part["task"]) for part in task.where["parts"]]
+        return {name: facts for part in parts for name, facts in preparations(part).items()}
+    if task.source != "prepared":
+        return {}
+    where = task.where
+    facts = prepared.facts(where["name"], where.get("config", "default"), compat=bool(where.get("compat")))
+    return {} if facts is None else {task.name: facts}
 
 
 def _of_size(sized: Sized) -> list[Any]:
@@ -155,6 +169,11 @@ def _checked(turns: Any, key: str, at: str) -> list[str]:
             raise UserError(f"{at}: {key}: turn {number} should be text (got {type(turn).__name__})")
         if not turn.strip():
             raise UserError(f"{at}: {key}: turn {number} is empty")
+        if MARKER in turn:
+            raise UserError(
+                f"{at}: {key}: turn {number} is a placeholder of SPEED-Bench, not its text; "
+                "run: speedbench prepare speed-bench"
+            )
         _unicode(turn, f"{at}: {key}: turn {number}")
     return turns
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from speedbench.measure import answers, departure
 from speedbench.pairing import baseline_of
-from speedbench.results import Run, read
+from speedbench.results import Run
 from speedbench.stats import tallied
-from speedbench.types import Cell, Measured, Measurement, Pass, Record, Step
+from speedbench.types import Cell, Measured, Pass, Record, Step
 
 TOLERANCE = 1e-9
 """Relative difference that sums in another order may make."""
@@ -38,28 +35,6 @@ def run_problems(run: Run) -> list[str]:
 def problems(measured: Measured) -> list[str]:
     """Everything in the raw records and passes that cannot be; empty when all is well."""
     return [f"{measured.cell.key}: {problem}" for problem in _measured_problems(measured)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Cell:
-    """What must stand of a cell in summary.json."""
-
-    task: str
-    runner: str
-    drafter: str
-    draft_length: int
-    concurrency: int
-    repeat: int | None
-    metrics: dict[str, Measurement]
-    by_category: dict[str, dict[str, Measurement]]
-
-
-_CELLS = TypeAdapter(list[_Cell])
-
-
-def refuse_unreadable(summary: Mapping[str, Any], path: str) -> None:
-    """Raises `UserError`, naming file and key, for a summary that has not the shape of one."""
-    read(_CELLS, summary.get("cells"), f"{path}: cells")
 
 
 def summary_problems(summary: Mapping[str, Any], recomputed: Mapping[str, Any]) -> list[str]:

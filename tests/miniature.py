@@ -15,7 +15,7 @@ import pyarrow.parquet
 from stub_hub import StubHub
 
 from speedbench.prepare import speed_bench, wording
-from speedbench.prepare.resolvers import MARKER
+from speedbench.prepared import MARKER
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 HUB = "https://huggingface.co/datasets"

@@ -16,6 +16,10 @@ def config(bench: Bench) -> Any:
     return json.loads((bench.out / "run.json").read_text("utf-8"))["config"]
 
 
+def summary(bench: Bench) -> Any:
+    return json.loads((bench.out / "summary.json").read_text("utf-8"))
+
+
 @pytest.fixture
 def long(bench: Bench) -> Bench:
     """A context of 100 and a prompt of 95 words among the others: with its 11 to answer it is too long."""
@@ -135,6 +139,7 @@ def test_throughput_prompts_run_at_their_size_and_are_said_to_be_no_real_traffic
     ]
     assert all(abs(record["prompt_tokens"] - 1000) <= 10 for record in records)
     assert config(bench)["workload"]["warnings"][0].startswith("task 'throughput-1k' is synthetic or repetitive")
+    assert [each for each in summary(bench)["warnings"] if "acceptance not representative" in each]
     assert {each["kind"] for each in config(bench)["columns"].values()} <= {
         "complete",
         "sort",

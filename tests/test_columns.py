@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from builders import result
 
-from speedbench.columns import COLUMNS, csv_rows, shown
+from speedbench.columns import COLUMNS, csv_rows, csv_text, shown
 from speedbench.types import Measurement, Result
 
 
@@ -104,3 +104,9 @@ def test_a_csv_row_is_flat_and_positions_stand_in_order() -> None:
     assert values == [f"accepted_at_marginal[{i}]" for i in range(1, 11)]
     assert rows[0]["accepted_at_marginal[2]"] is None
     assert (rows[1]["speedup"], rows[1]["speedup_origin"]) == (None, "unavailable")
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_text_and_a_negative_number_a_number() -> None:
+    text = csv_text([result(drafter="=1+1", residual=-0.5)])
+    assert ",'=1+1," in text
+    assert ",-0.5," in text

@@ -15,8 +15,9 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 FLOORS = (
     "types errors content",
     "catalog library plugins settings environment files stats trained prepared native serving",
-    "task runner sizing workload walk prepare measure results columns pairing sources drafters backends metrics",
-    "sweep replay summarise recommend validate leaderboard compare report advise",
+    "task runner sizing workload walk prepare measure results columns pairing untrusted "
+    "sources drafters backends metrics",
+    "sweep replay summarise recommend validate leaderboard interchange compare report advise",
     "cli",
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms.split()}
@@ -30,17 +31,19 @@ ALLOWED = {
     "safetensors": {"native", "backends/native"},
     "gguf": {"native", "backends/native"},
     "tokenizers": {"native", "backends/native"},
-    "pandas": {"results", "summarise", "columns", "leaderboard", "compare", "report"},
+    "pandas": {"interchange/frames", "results", "summarise", "columns", "leaderboard", "compare", "report"},
     "pyarrow": {"sources", "prepare", "prepared", "replay"},
     "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
     "tiktoken": {"prepare/lengths"},
-    "pydantic": {"catalog", "results", "validate"},
-    "yaml": {"catalog"},
+    "pydantic": {"catalog", "results", "compare", "leaderboard"},
+    "yaml": {"catalog", "interchange/acceptance"},
     "typer": {"cli"},
     "rich": {"cli"},
     "prometheus_client": {"serving/prometheus"},
     "click": set(),
     "aiohttp": {"serving"},
+    "altair": {"report"},
+    "vl_convert": {"report"},
 }
 """Where a package may be imported, by room or by file; a package that is not here may be imported anywhere."""
 

@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 from builders import measured, record, steps, values
 
+from speedbench.cli import document
 from speedbench.metrics import buckets
+from speedbench.summarise import results
 from speedbench.types import Counts, Record
 
 
@@ -68,3 +70,11 @@ def test_steps_guessed_from_chunks_are_estimated() -> None:
 def test_failed_turns_count_nowhere() -> None:
     here = measured(of(500, 1, 1), of(0, finish="error", request="r1"))
     assert values(buckets.METRICS, here)["al_by_context[1]"] == 2.0
+
+
+def test_a_fall_with_the_context_is_told_where_the_intervals_lie_apart() -> None:
+    near = [of(500, 3, 3, 2, request=f"n{i}") for i in range(8)]  # 11 tokens in 3 steps, each request alike
+    far = [of(9000, 1, 0, 0, request=f"f{i}") for i in range(8)]  # 4 in 3
+    cell = measured(*near, *far)
+    assert document._falls(results([cell], buckets.METRICS)[0]) == "3.67 below 8193 tokens, 1.33 from 8193 on"
+    assert document._falls(results([measured(*near)], buckets.METRICS)[0]) == ""

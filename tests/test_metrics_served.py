@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, replace
 import pytest
 from builders import measured, record, steps, timed, values
 
-from speedbench.metrics import acceptance, server, step, throughput
+from speedbench.metrics import acceptance, server, speedup, step, throughput
 from speedbench.types import Counted, Counts, Measured, Record
 from speedbench.validate import problems
 
@@ -98,6 +98,18 @@ def test_speedup_is_acceptance_length_over_the_cost_of_a_step() -> None:
     theirs = measured(timed(30, 3.0), d=0)
     assert step.t_step(ours, theirs)["t_step"].value == pytest.approx(0.2)
     assert step.step_cost(ours, theirs)["step_cost"].value == pytest.approx(2.0)
+
+
+def test_the_formula_rests_on_what_an_engine_told_of_its_passes_where_it_shows_none() -> None:
+    # steps of 3 tokens; the server says 0.2 s a step, and 0.1 s of the baseline: 3 · 0.1 / 0.2
+    def told(seconds: float) -> Counted:
+        return counted(raw={"passes": {"sglang": {"1": [seconds]}}})
+
+    ours = replace(measured(record(steps(*[2] * 10)), d=2), counted=(told(0.2),))
+    theirs = replace(measured(timed(30, 3.0), d=0), counted=(told(0.1),))
+    found = speedup.speedup_formula(ours, theirs)["speedup_formula"]
+    assert (found.value, found.low, found.origin) == (pytest.approx(1.5), None, "estimated")
+    assert speedup.speedup_formula(ours, replace(theirs, counted=()))["speedup_formula"].value is None
 
 
 def test_steps_of_the_first_event_are_not_in_the_time_after_it() -> None:

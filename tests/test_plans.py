@@ -16,8 +16,8 @@ from translated import VERSIONS, flags, plan
 from speedbench import catalog, plugins, runner
 from speedbench.errors import UnknownName, UserError
 from speedbench.serving import embedded, trtllm_worker
-from speedbench.serving.plan import HIDDEN, LaunchPlan, captured
-from speedbench.types import Runner
+from speedbench.serving.plan import HIDDEN, LaunchPlan, captured, pointed
+from speedbench.types import Drafting, Runner
 
 ENGINES = ("vllm", "sglang", "llamacpp", "trtllm")
 
@@ -216,6 +216,19 @@ def test_a_server_that_runs_is_told_nothing_and_a_note_says_what_it_should_have_
     assert (made.mode, made.url, made.argv, made.env) == ("attach", "http://10.0.0.1:9000", (), {})
     assert "which should have been started as: " in made.notes[-1]
     assert "4" in made.notes[-1]
+
+
+def test_the_baseline_and_each_drafter_have_a_server_of_their_own() -> None:
+    def at(engine: dict[str, Any], label: str, d: int) -> Any:
+        runner = Runner(name="r", title="T", backend="vllm", model="m", engine=engine)
+        return pointed(runner, Drafting(label=label, drafter="ngram"), d).engine.get("url")
+
+    both = {"url": "http://a:1", "urls": {"ngram": "http://a:2"}}
+    assert (at(both, "none", 0), at(both, "ngram", 3), at({}, "ngram", 3)) == ("http://a:1", "http://a:2", None)
+    with pytest.raises(UserError, match=r"engine.urls.ngram: engine.url is the baseline's server; name the one that"):
+        at({"url": "http://a:1"}, "ngram", 3)
+    with pytest.raises(UserError, match=r"engine.url: name the baseline's server as well"):
+        at({"urls": {"ngram": "http://a:2"}}, "ngram", 3)
 
 
 def test_tensorrt_llm_in_process_is_told_keywords_and_takes_no_url() -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,3 +133,33 @@ def test_a_package_that_is_not_there_is_named_with_the_command(
     said = say(capsys, "speed-bench")
     assert said.code == 2
     assert 'needs the package huggingface_hub: pip install "speedbench[data]"' in said.err
+
+
+@pytest.mark.filterwarnings("ignore:speed-bench qualitative")
+def test_a_run_on_part_of_a_set_says_so_in_its_config_and_its_summary(
+    cook: Kitchen, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cook.stub.faults["cais/hle"] = 403
+    cook.accept("speed-bench")
+    assert say(capsys, "speed-bench", "--partial").code == 0
+    runner = tmp_path / "s.yaml"
+    runner.write_text(json.dumps({"title": "T", "backend": "scripted", "model": "none"}), encoding="utf-8")
+    words = [
+        "--task",
+        "speed-qualitative",
+        "--runner",
+        str(runner),
+        "--drafter",
+        "ngram",
+        "-D",
+        "3",
+        "--max-tokens",
+        "9",
+    ]
+    code = cli._exit_code(["run", *words, "--out", str(tmp_path / "out"), "--json"])
+    said = Said(code, *capsys.readouterr())
+    assert said.code == 0, said.err
+    data = json.loads((tmp_path / "out" / "run.json").read_text("utf-8"))["config"]["prepared"]["speed-qualitative"]
+    assert data["rows"] == {"total": 13, "resolved": 11, "missing": 2}
+    assert (data["partial"], data["revision"]) == (True, speed_bench.REVISION)
+    assert [each for each in said.document["warnings"] if "11 of 13 rows resolved" in each]

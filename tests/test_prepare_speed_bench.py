@@ -15,7 +15,8 @@ from stub_hub import StubHub
 from speedbench import prepared, task
 from speedbench.errors import UserError
 from speedbench.prepare import bucketed, lengths, preparing, speed_bench
-from speedbench.prepare.resolvers import MARKER, filled
+from speedbench.prepare.resolvers import filled
+from speedbench.prepared import MARKER
 
 
 @pytest.fixture
@@ -154,6 +155,8 @@ def test_a_task_refuses_a_partial_preparation_until_it_is_accepted(cook: Kitchen
     with pytest.raises(UserError, match=r"11 of 13 rows resolved.*prepare speed-bench --config qualitative --partial"):
         task.requests(speed_task("qualitative"))
     cook("speed-bench", "qualitative", partial=True)
+    told = task.preparations(speed_task("qualitative"))["t"]
+    assert (told["partial"], told["rows"]["resolved"], told["rows"]["total"]) == (True, 11, 13)
     with pytest.warns(UserWarning, match="11 of 13 rows resolved; numbers on it are not those of the whole set"):
         assert len(task.requests(speed_task("qualitative"))) == 11
 

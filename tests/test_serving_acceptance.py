@@ -102,6 +102,21 @@ def test_the_last_step_is_cut_to_the_tokens_that_were_sent() -> None:
     assert (found.origin, length(found)) == ("exact", 9 / 4)
 
 
+def test_the_events_of_a_stream_show_plain_steps_that_the_cut_of_the_last_one_hides() -> None:
+    # 11 tokens: 1 of the prefill, plain steps, a drafted one of 4, more plain ones, and at the end one of 4 cut to 1.
+    # By what was accepted alone 10 - 8 = 2 plain steps would do; 7 events after the first show 5, and a cut of 3
+    made = Told(source="vllm per step", steps=((3, 3), (3, 3)), tokens=11)
+    blind = acceptance(made, tokens=11, draft_length=3, finish="length")
+    assert (len(blind.steps), length(blind)) == (4, 10 / 4)
+    found = acceptance(made, tokens=11, draft_length=3, finish="length", events=7)
+    assert shown(found) == [(0, 0, 1)] * 5 + [(3, 3, 4), (3, 3, 1)]
+    merged = acceptance(made, tokens=11, draft_length=3, finish="length", events=3)
+    assert shown(merged) == shown(blind)
+    split = acceptance(made, tokens=11, draft_length=3, finish="length", events=9)  # no passes make that: not used
+    assert shown(split) == shown(blind)
+    check(found, tokens=11, d=3)
+
+
 def test_steps_that_commit_more_than_the_last_one_can_have_lost_are_a_fault() -> None:
     found = taken(payload("vllm", "detailed"), d=3, tokens=8)
     assert (found.steps, found.origin) == ((), "unavailable")

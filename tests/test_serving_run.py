@@ -406,3 +406,26 @@ def test_a_key_that_is_wrong_or_missing_is_an_error_that_does_not_tell_it(
     monkeypatch.delenv("MY_KEY")
     with pair(bench, api_key_env="MY_KEY"):
         assert "the environment variable MY_KEY holds no key" in bench.run(out="other").err
+
+
+def test_a_cell_whose_server_fails_is_given_up_the_others_go_on_and_a_resume_tries_it_again(bench: Bench) -> None:
+    def answers(body: Any, n: int) -> Any:
+        return Refuse(500, "no GPU") if broken else None
+
+    broken = True
+    with pair(bench), Speaking(d=3, refuses=answers) as third:
+        runner = json.loads((bench.folder / "s.yaml").read_text())
+        runner["drafters"]["late"] = {"drafter": "ngram", "url": third.url}
+        bench.write("s.yaml", json.dumps(runner))
+        done = run(bench, drafter="ngram,late")
+        assert done.code == 1
+        assert [len(each.records) for each in load(bench.out).measured] == [TURNS, TURNS, 0]
+        assert numbers(done)["al"] == 10 / 4
+        assert [
+            each for each in done.document["warnings"] if "late-d3-b1-r0: this cell was given up: the server" in each
+        ]
+        assert "the run is not finished; the same command with --resume goes on with it" in done.document["warnings"]
+        broken = False
+        again = run(bench, "--resume", drafter="ngram,late")
+    assert again.code == 0, again.err
+    assert [len(each.records) for each in load(bench.out).measured] == [TURNS] * 3

@@ -15,6 +15,7 @@ import pytest
 
 from speedbench import task as task_
 from speedbench.errors import UserError
+from speedbench.prepared import MARKER
 from speedbench.types import Request, Task
 
 
@@ -99,6 +100,10 @@ def test_the_system_prompt_of_a_row_goes_before_the_tasks() -> None:
             "messages: turn 1 should be text (got list)",
         ),
         (3, "should be text or a mapping with turns (got int)"),
+        (
+            {"prompt": f"{MARKER}\n\nWhat is"},
+            "prompt: turn 1 is a placeholder of SPEED-Bench, not its text; run: speed",
+        ),
     ],
 )
 def test_a_malformed_row_is_named_with_its_place_and_key(row: Any, said: str) -> None:

@@ -275,6 +275,22 @@ def test_a_checkpoint_of_another_corpus_is_refused(home: Path, corpus_folder: Pa
         fit.Fit(learner("mtp", home), Corpus(corpus_folder, 3), recipe, tmp_path).run(resume=True)
 
 
+def test_a_corpus_that_has_grown_begins_another_round_with_the_weights_that_there_are(
+    home: Path, corpus_folder: Path, tmp_path: Path
+) -> None:
+    small, whole = Corpus(corpus_folder, 3), Corpus(corpus_folder, 4)  # the second trains on more of the same
+    first = learner("mtp", home)
+    fit.Fit(first, small, fit.Recipe(steps=4, batch=2, every=2), tmp_path).run(resume=False)
+    second = learner("mtp", home)
+    running = fit.Fit(second, whole, fit.Recipe(steps=3, batch=2, rate=0.0), tmp_path)
+    running.run(resume=True)
+    for weight in first.weights:  # a rate of 0 changes nothing, so these are what it began with
+        assert torch.equal(first.weights[weight], second.weights[weight]), weight
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["steps"]) for line in lines] == [(4, 4), (3, 3)]
+    assert lines[1]["tokens"] > lines[0]["tokens"]
+
+
 # ---- the corpus ----------------------------------------------------------------------------------------------------
 
 

@@ -181,6 +181,7 @@ class NativeSession:
             "dtype": self._dtype,
             "device": str(self._device),
             "parameters": target.parameters,
+            "weights": self._fingerprint,
             "bytes": target.bytes,
             "context": target.context,
             "vocab": target.vocab,

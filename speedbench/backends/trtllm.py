@@ -16,7 +16,7 @@ from typing import Any
 from speedbench import plugins
 from speedbench.serving.engines.trtllm import trtllm_plan
 from speedbench.serving.launch import version_of
-from speedbench.serving.plan import HOLDING_LEAST, TORCH, LaunchPlan, Wanted
+from speedbench.serving.plan import HOLDING_LEAST, TORCH, LaunchPlan, Wanted, pointed
 from speedbench.serving.session import served
 from speedbench.serving.trtllm_session import in_process
 from speedbench.settings import at_least, resolve
@@ -85,8 +85,9 @@ class _Server:
         def plan(drafting: Drafting, draft_length: int, concurrency: int, port: int) -> LaunchPlan:
             told = plugins.translated(self.name, drafting, draft_length)
             return translate(
-                told, draft_length, runner, concurrency=concurrency, port=port, version=version, place=weights.placed
-            )
+                told, draft_length, pointed(runner, drafting, draft_length), concurrency=concurrency, port=port,
+                version=version, place=weights.placed,
+            )  # fmt: skip
 
         opened = in_process if runner.engine.get("api") else served
         with opened(runner, plan) as session:

@@ -12,7 +12,7 @@ from typing import Any
 from speedbench import plugins
 from speedbench.serving.engines.vllm import vllm_plan
 from speedbench.serving.launch import version_of
-from speedbench.serving.plan import HOLDING_LEAST, TORCH, LaunchPlan, Wanted
+from speedbench.serving.plan import HOLDING_LEAST, TORCH, LaunchPlan, Wanted, pointed
 from speedbench.serving.session import served
 from speedbench.settings import at_least, resolve
 from speedbench.types import Drafting, Runner, Session, Settings
@@ -59,8 +59,9 @@ class _Server:
         def plan(drafting: Drafting, draft_length: int, concurrency: int, port: int) -> LaunchPlan:
             told = plugins.translated(self.name, drafting, draft_length)
             return translate(
-                told, draft_length, runner, concurrency=concurrency, port=port, version=version, place=weights.placed
-            )
+                told, draft_length, pointed(runner, drafting, draft_length), concurrency=concurrency, port=port,
+                version=version, place=weights.placed,
+            )  # fmt: skip
 
         with served(runner, plan) as session:
             yield session

@@ -1,4 +1,4 @@
-"""The command line: every file here with a `command` is a verb, and what goes wrong becomes a line and an exit code."""
+"""The command line: every file here with a `command` or `COMMANDS` is a verb, and what goes wrong becomes one line."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 import warnings
+from collections.abc import Iterable
 from functools import wraps
 from importlib import import_module
 from pkgutil import iter_modules
@@ -18,7 +19,7 @@ import typer
 from speedbench import __version__
 from speedbench.errors import UserError
 
-HELPERS = frozenset({"document", "parse", "progress", "tables"})
+HELPERS = frozenset({"compared", "document", "parse", "progress", "tables"})
 """Files here that are no verb; they may import what `--help` must not wait for."""
 
 USER, OURS, INTERRUPTED = 2, 70, 130
@@ -59,8 +60,20 @@ def _app() -> typer.Typer:
     )
     app.callback()(_options)
     for name in sorted({module.name for module in iter_modules(__path__)} - HELPERS):
-        app.command(name)(_guarded(import_module(f"{__name__}.{name}").command))
+        module, verb = import_module(f"{__name__}.{name}"), name.rstrip("_")
+        if hasattr(module, "COMMANDS"):
+            app.add_typer(_group(module.COMMANDS, (module.__doc__ or "").partition(": ")[2]), name=verb)
+        else:
+            app.command(verb)(_guarded(module.command))
     return app
+
+
+def _group(commands: Iterable[Any], said: str) -> typer.Typer:
+    """A verb with verbs below it."""
+    group = typer.Typer(help=said, no_args_is_help=True)
+    for command in commands:
+        group.command(command.__name__)(_guarded(command))
+    return group
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from speedbench import pairing, plugins
-from speedbench.columns import RESIDUAL_LIMIT, csv_text, value
+from speedbench.columns import RESIDUAL_LIMIT, csv_text, measurement, value
 from speedbench.errors import UserError
 from speedbench.files import dumps, write_whole
 from speedbench.measure import NOISY, noise
+from speedbench.metrics.buckets import CONTEXT
+from speedbench.prepared import counts
 from speedbench.recommend import recommendations
 from speedbench.results import SCHEMA, Run
 from speedbench.summarise import results, to_json
@@ -43,7 +45,7 @@ def summary(run: Run, found: Sequence[Result]) -> dict[str, Any]:
         "noise": noise(run.noise),
         "cells": [to_json(result) for result in found],
         "warnings": warnings(run, found),
-        "recommendation": [] if _replay(run) else recommendations(found, _unservable(run), noisy=_is_noisy(run)),
+        "recommendation": [] if _replay(run) else recommendations(found, unservable(run), noisy=_is_noisy(run)),
     }
 
 
@@ -58,7 +60,7 @@ def _replay(run: Run) -> Mapping[str, Any]:
     return told
 
 
-def _unservable(run: Run) -> set[str]:
+def unservable(run: Run) -> set[str]:
     """Labels whose mechanism needs the answer beforehand."""
     draftings = run.document["config"]["draftings"]
     return {each["label"] for each in draftings if not plugins.load("drafters", each["drafter"]).servable}
@@ -129,7 +131,10 @@ def _run_warnings(run: Run) -> list[str]:
             "exact mode: every cell, the baseline too, runs at the width of the largest D, so that all are alike"
         )
     config = run.document["config"]
-    told = {"target": config.get("target", {}), **config.get("drafters", {})}
+    parts = [counts(each) for each in config.get("prepared", {}).values() if each["partial"]]
+    if parts:
+        said.append(f"the prompts are part of a set, {', '.join(parts)}: numbers are not those of the whole")
+    told = {"target": config.get("target", {}), "workload": config.get("workload", {}), **config.get("drafters", {})}
     return said + [f"{name}: {each}" for name, facts in told.items() for each in facts.get("warnings", ())]
 
 
@@ -160,9 +165,24 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
         said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
         said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %")
+    if fall := _falls(result):
+        said.append(f"{key}: AL falls with the context, {fall}: choose for the contexts that you serve")
     if passes and value(result, "t_verify") is None and value(result, "al") is not None:
         said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
     return said
+
+
+def _falls(result: Result) -> str:
+    """`2.40 up to 1024 tokens, 1.61 from 2049 on` where the intervals lie apart; else nothing."""
+    told = [(low, measurement(result, f"al_by_context[{low}]")) for low in CONTEXT]
+    known = [
+        (low, m.value, m.low, m.high)
+        for low, m in told
+        if m.value is not None and m.low is not None and m.high is not None
+    ]
+    if len(known) < 2 or known[-1][3] >= known[0][2]:
+        return ""
+    return f"{known[0][1]:.2f} below {known[1][0]} tokens, {known[-1][1]:.2f} from {known[-1][0]} on"
 
 
 def exit_code(found: Sequence[Result]) -> int:

@@ -189,11 +189,12 @@ def _measure(
         done = sum(len(each.records) for each in load(path).measured)
         try:
             with progress(ahead.turns, done) as notify:
-                sweeps.run(sweep, session, ahead.fits, writer, notify)
+                whole = sweeps.run(sweep, session, ahead.fits, writer, notify)
         except KeyboardInterrupt:
             typer.echo(f"stopped; the same command with --resume --out {path} goes on", err=True)
             raise
-        writer.finish()
+        if whole:
+            writer.finish()
 
 
 def _print_result(path: Path, *, as_json: bool) -> None:
@@ -210,7 +211,7 @@ def _print_result(path: Path, *, as_json: bool) -> None:
     else:
         tables.print_result(tables.console(), found, said)
         typer.echo(f"kept in {path}; look closer with: speedbench show {path}")
-    code = document.exit_code(found)
+    code = document.exit_code(found) or int(not run.document["finished"])
     if code:
         raise typer.Exit(code)
 

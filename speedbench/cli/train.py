@@ -28,7 +28,9 @@ def command(
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="Train with products in bfloat16.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
     licence: Annotated[str | None, typer.Option(help="The target's licence, for the README.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoints.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoints; on a grown corpus, another round.")
+    ] = False,
     pack: Annotated[bool, typer.Option("--pack", help="Write them small, as the repository ships them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:

@@ -16,17 +16,18 @@ def command(
     """Check a run's raw records against each other, and its summary against them. Exit 1 where anything is wrong."""
     from speedbench.cli import document
     from speedbench.cli.tables import plain
+    from speedbench.compare.stored import cells
     from speedbench.files import document as read
     from speedbench.files import dumps
     from speedbench.results import SCHEMA, load
-    from speedbench.validate import refuse_unreadable, run_problems, summary_problems
+    from speedbench.validate import run_problems, summary_problems
 
     found = load(document.here(run))
     wrong = run_problems(found)
     stored = found.path / "summary.json"
     if stored.is_file():
         summary = read(stored, SCHEMA)
-        refuse_unreadable(summary, str(stored))
+        cells(summary, str(stored))
         wrong += summary_problems(summary, document.summary(found, document.evaluate(found)))
     checked = f"{len(found.measured)} cells, {sum(len(m.records) for m in found.measured)} records"
     checked += "" if stored.is_file() else ", no summary yet"

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from speedbench.serving.ladder import told
 from speedbench.stats import (
     UNAVAILABLE,
     Share,
     answered,
     block_shares,
+    decoded,
     estimate,
     full_passes,
     minimum_detectable_effect,
@@ -29,7 +31,7 @@ Rate = Callable[[Record], tuple[float, float]]
 
 def speedup(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """decode_tps of the cell / decode_tps of the baseline, each a ratio of sums over the turns answered in both."""
-    return {"speedup": ratio_of_ratios(_pairs(measured, baseline, _decoded))}
+    return {"speedup": ratio_of_ratios(_pairs(measured, baseline, decoded))}
 
 
 def speedup_e2e(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
@@ -40,7 +42,7 @@ def speedup_e2e(measured: Measured, baseline: Measured | None) -> Mapping[str, M
 def speedup_mde(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """The smallest relative change of `speedup` that these prompts could show: 2.8·sd(log ratio)/√conversations."""
     sums: dict[str, tuple[float, ...]] = defaultdict(lambda: (0.0,) * 4)
-    for cluster, _, row in _pairs(measured, baseline, _decoded):
+    for cluster, _, row in _pairs(measured, baseline, decoded):
         sums[cluster] = tuple(a + b for a, b in zip(sums[cluster], row, strict=True))
     logs = [math.log(ours / seconds * their_seconds / theirs) for ours, seconds, theirs, their_seconds in sums.values()]
     effect = minimum_detectable_effect(logs)
@@ -68,13 +70,6 @@ def _pairs(measured: Measured, baseline: Measured | None, rate: Rate) -> list[Sh
     return [Share(record.request, record.category, (*a, *b)) for record, a, b in rows if all(a) and all(b)]
 
 
-def _decoded(record: Record) -> tuple[float, float]:
-    """Tokens after the first event, and the seconds they took."""
-    if record.first is None or record.last is None or record.last <= record.first:
-        return 0.0, 0.0
-    return max(0, record.size - record.first_tokens), record.last - record.first
-
-
 def _answered(record: Record) -> tuple[float, float]:
     """All tokens, and the seconds since the request was sent."""
     if record.last is None or record.last <= record.sent:
@@ -92,11 +87,23 @@ def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
     split = all(each.verify is not None for each in (*mine, *plain))
     base = [each.verify if split else each.seconds for each in plain]
     theirs = [(0.0, 0.0, 0.0, 0.0, seconds, 1.0) for seconds in base if seconds is not None]
+    if not ours or not theirs:
+        return _told_formula(measured, baseline, records)
     if len(ours) < len(mine) or len(theirs) < len(plain):
         return UNAVAILABLE
     parts = [*shares(records, _accepted), *block_shares("passes", ours), *block_shares("baseline passes", theirs)]
     n = len({record.request for record in records})
     return estimate(parts, lambda s: (s[0] / s[1]) * (s[4] / s[5]) / (s[2] / s[3]), origin="derived", n=n)
+
+
+def _told_formula(measured: Measured, baseline: Measured, records: Sequence[Record]) -> Measurement:
+    """From what an engine told of its passes otherwise (serving/ladder.py): as good as that, without an interval."""
+    cost, plain = told(measured), told(baseline)
+    tokens, steps = (sum(parts) for parts in zip(*map(tallied, records), strict=True)) if records else (0, 0)
+    if cost is None or plain is None or not cost.priced or not plain.t_verify or not steps:
+        return UNAVAILABLE
+    value = tokens / steps * plain.t_verify / cost.priced
+    return Measurement(value=value, n=len({record.request for record in records}), origin=cost.origin)
 
 
 def _accepted(record: Record) -> tuple[float, ...]:

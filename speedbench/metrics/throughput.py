@@ -8,13 +8,23 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from speedbench.stats import UNAVAILABLE, answered, block_shares, estimate, full_passes, ratio_of_sums, shares, tallied
+from speedbench.stats import (
+    UNAVAILABLE,
+    answered,
+    block_shares,
+    decoded,
+    estimate,
+    full_passes,
+    ratio_of_sums,
+    shares,
+    tallied,
+)
 from speedbench.types import Measured, Measurement, Metric, Origin, Record
 
 
 def decode_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Σ (tokens − tokens of the first event) / Σ (t_last − t_first), over requests whose window is not empty."""
-    return {"decode_tps": ratio_of_sums(shares(answered(measured), _decoded), origin="derived")}
+    return {"decode_tps": ratio_of_sums(shares(answered(measured), decoded), origin="derived")}
 
 
 def output_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -27,14 +37,6 @@ def output_tps(measured: Measured, _: Measured | None) -> Mapping[str, Measureme
     spread evenly from its first to its last, which is an estimate. Unavailable where the cell was never full.
     """
     return {"output_tps": _by_passes(measured) if measured.passes else _by_events(measured)}
-
-
-def _decoded(record: Record) -> tuple[float, float]:
-    """Tokens after the first event, and the seconds they took; nothing where there is no such window."""
-    tokens = record.size - record.first_tokens
-    if record.first is None or record.last is None or record.last <= record.first or tokens <= 0:
-        return 0.0, 0.0
-    return tokens, record.last - record.first
 
 
 def _by_passes(measured: Measured) -> Measurement:

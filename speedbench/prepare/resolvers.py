@@ -19,9 +19,7 @@ from speedbench.prepare.lengths import Encoding
 from speedbench.prepare.origins import Origins
 from speedbench.prepare.places import Unresolved
 from speedbench.prepare.wording import Wording
-
-MARKER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
-"""What the published rows say where a text may not be passed on."""
+from speedbench.prepared import MARKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

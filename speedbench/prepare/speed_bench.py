@@ -10,7 +10,8 @@ from pathlib import Path
 
 from speedbench.errors import UserError
 from speedbench.prepare import bucketed, resolvers, tables
-from speedbench.prepare.resolvers import MARKER, Opener, Published
+from speedbench.prepare.resolvers import Opener, Published
+from speedbench.prepared import MARKER
 
 NAME = "speed-bench"
 REPO = "nvidia/SPEED-Bench"

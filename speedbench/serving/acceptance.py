@@ -5,8 +5,9 @@ The rules, with N output tokens of which the prefill yields one that belongs to 
 - a step commits accepted + 1; engines count what was accepted before a stop token or the cap cut the last step (G2),
   so what exceeds N − 1 is taken from the last step;
 - most engines list only the steps that had drafts (G1), so what is missing to N − 1 are plain steps of one token.
-  Where among the others they stood is not told; they are put in front. Unless the passes are told too, nobody can see
-  whether the last drafted step was cut as well: there are then up to its accepted drafts too few plain steps here;
+  Where among the others they stood is not told; they are put in front. Unless the passes are told too, it is not seen
+  whether the last drafted step was cut as well, with up to its accepted drafts more plain steps before it. The events
+  of the stream then count: a pass ends in one at most, so there were no fewer passes than events with tokens;
 - where only sums are told, every pass commits 1 + accepted, so passes = N − 1 − accepted (I1), but never fewer than
   the tokens, the drafts and D need. A stop inside a step that this does not show makes up to D passes too few.
 """
@@ -44,8 +45,11 @@ def acceptance(
     draft_length: int,
     finish: Finish,
     fixed: bool = False,
+    events: int = 0,
 ) -> Acceptance:
     """Steps or sums such that Σ committed + first_tokens = tokens.
+
+    `events` had tokens, after the one with the prefill's; servers merge events, so there may have been more passes.
 
     `first_tokens` is what belongs to no step: the prefill's one token, even if the first event held more. `fixed` says
     that the drafter proposes D in every step (EAGLE, MTP, DFlash; not n-gram, suffix or an adaptive D). An answer that
@@ -66,9 +70,9 @@ def acceptance(
         return Acceptance(origin="exact", source=source, faults=faults)
     found: Acceptance | str
     if told.steps is not None:
-        found = _in_order(told, told.steps, rest, draft_length, fixed)
+        found = _in_order(told, told.steps, rest, draft_length, fixed, events)
     elif told.histogram is not None:
-        found = _as_multiset(told, told.histogram, rest, draft_length, fixed)
+        found = _as_multiset(told, told.histogram, rest, draft_length, fixed, events)
     else:
         found = _in_sums(told, rest, draft_length)
     if isinstance(found, str):
@@ -102,7 +106,9 @@ def _baseline(told: Told | None, rest: int) -> Acceptance:
     return Acceptance(steps=(PLAIN,) * max(rest, 0), origin="exact", source=source or "no speculation", faults=faults)
 
 
-def _in_order(told: Told, drafted: Sequence[tuple[int, int]], rest: int, d: int, fixed: bool) -> Acceptance | str:
+def _in_order(
+    told: Told, drafted: Sequence[tuple[int, int]], rest: int, d: int, fixed: bool, events: int
+) -> Acceptance | str:
     """Plain steps for what the drafted ones leave, and those as told, the last cut; what is wrong where they cannot be.
 
     Exact where no plain step can hide behind what the end cut off.
@@ -110,15 +116,15 @@ def _in_order(told: Told, drafted: Sequence[tuple[int, int]], rest: int, d: int,
     widest = max((p for p, _ in drafted), default=0)
     if widest > d:
         return f"a step of {widest} drafts with D = {d}"
-    plain, surplus = _balance([a for _, a in drafted], told.forwards, rest)
     last = drafted[-1][1] if drafted else 0
+    plain, surplus = _balance([a for _, a in drafted], told.forwards, rest, last, events)
     if plain < 0 or not 0 <= surplus <= last:
         return _unbalanced(len(drafted), told.forwards, rest + surplus, rest)
     sure = told.forwards is not None or last == 0 or (fixed and not plain)
     return Acceptance(steps=_steps(plain, drafted, surplus), origin="exact" if sure else "derived")
 
 
-def _as_multiset(told: Told, histogram: Sequence[int], rest: int, d: int, fixed: bool) -> Acceptance | str:
+def _as_multiset(told: Told, histogram: Sequence[int], rest: int, d: int, fixed: bool, events: int) -> Acceptance | str:
     """The steps of a histogram, in no order that was; the surplus is cut from the shortest that can bear it."""
     accepted = [j for j, n in enumerate(histogram) for _ in range(n)]
     if max(accepted, default=0) > d:
@@ -126,7 +132,7 @@ def _as_multiset(told: Told, histogram: Sequence[int], rest: int, d: int, fixed:
     every = d * len(accepted)
     if told.proposed is not None and told.proposed > every:
         return f"{told.proposed} drafts proposed in {len(accepted)} steps with D = {d}"
-    plain, surplus = _balance(accepted, told.forwards, rest)
+    plain, surplus = _balance(accepted, told.forwards, rest, max(accepted, default=0), events)
     bearing = next((a for a in accepted if a >= surplus), None)
     if plain < 0 or surplus < 0 or (surplus > 0 and bearing is None):
         return _unbalanced(len(accepted), told.forwards, rest + surplus, rest)
@@ -138,10 +144,14 @@ def _as_multiset(told: Told, histogram: Sequence[int], rest: int, d: int, fixed:
     return Acceptance(steps=_steps(plain, [(proposed, a) for a in accepted], surplus), origin="derived")
 
 
-def _balance(accepted: Sequence[int], passes: int | None, rest: int) -> tuple[int, int]:
-    """(plain steps beside the drafted ones, tokens that all of them commit beyond the answer's)."""
+def _balance(accepted: Sequence[int], passes: int | None, rest: int, bears: int, events: int) -> tuple[int, int]:
+    """(plain steps beside the drafted ones, tokens that all of them commit beyond the answer's); `bears` is how many a
+    step can have lost at the end."""
     committed = sum(a + 1 for a in accepted)
     plain = max(rest - committed, 0) if passes is None else passes - len(accepted)
+    seen = events - len(accepted)
+    if passes is None and plain < seen <= rest - committed + bears:
+        plain = seen
     return plain, committed + plain - rest
 
 

@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 _OPTION = "stream_options"
 _GRACE = 1.0
-"""Seconds to wait, after the end marker, for the end of the body, so that the connection can be used again."""
+"""Seconds to wait, after the end marker, for the end of the body."""
 _QUICK = 30.0
 """Seconds that a call which is not streamed may take, unless told otherwise."""
 

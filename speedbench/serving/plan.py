@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from speedbench.errors import UserError
-from speedbench.types import Settings
+from speedbench.types import Drafting, Runner, Settings
 
 HOST = "127.0.0.1"
 """Servers are bound to this machine alone."""
@@ -32,6 +32,7 @@ HOLDING_LEAST: Mapping[str, float] = {"at_once": 1, "blocks": 1, "patience": 1, 
 
 COMMON: Mapping[str, Any] = {
     "url": "",
+    "urls": {},
     "version": "",
     "api_key_env": "",
     "env": {},
@@ -43,8 +44,9 @@ COMMON: Mapping[str, Any] = {
     "prefix_cache": False,
     **HOLDING,
 }
-"""Settings of every engine: a URL to attach to instead of starting one; its version, where it cannot be asked; the
-variable that holds the key; environment, and options of its own, passed on as they are; keys for every request."""
+"""Settings of every engine: the baseline's URL to attach to instead of starting one, and each drafter's by its label;
+its version, where it cannot be asked; the variable that holds the key; environment, and options of its own, passed on
+as they are; keys for every request."""
 
 TORCH: Mapping[str, Any] = {
     **COMMON,
@@ -166,6 +168,23 @@ class LaunchPlan:
             "api_key_env": self.api_key_env,
             "notes": list(self.notes),
         }
+
+
+def pointed(runner: Runner, drafting: Drafting, draft_length: int) -> Runner:
+    """The runner with the URL of the server that runs this drafter, where servers are attached to: no request can turn
+    speculation on or off, so the baseline and each drafter have one of their own."""
+    url, urls = runner.engine.get("url"), runner.engine.get("urls") or {}
+    if not isinstance(urls, Mapping):
+        raise UserError(f"engine.urls: should be a URL for each drafter, as {{ngram: http://HOST:PORT}} (got {urls!r})")
+    if urls and not url:
+        raise UserError("engine.url: name the baseline's server as well, for engine.urls names those of drafters")
+    if not url or not draft_length:
+        return runner
+    if drafting.label not in urls:
+        raise UserError(
+            f"engine.urls.{drafting.label}: engine.url is the baseline's server; name the one that runs this drafter"
+        )
+    return replace(runner, engine={**runner.engine, "url": urls[drafting.label]})
 
 
 def attach(plan: LaunchPlan, command: tuple[str, ...]) -> LaunchPlan:

@@ -60,7 +60,7 @@ def _acceptance(
 ) -> tuple[Acceptance, list[str]]:
     """Of a baseline, plain steps; of a drafter, what the server told, or, if that is wanted, what the chunks hint."""
     d = reading.draft_length
-    found = acceptance(said, tokens=tokens, draft_length=d, finish=finish, fixed=reading.fixed)
+    found = acceptance(said, tokens=tokens, draft_length=d, finish=finish, fixed=reading.fixed, events=_later(exchange))
     if d == 0 or found.origin != "unavailable" or tokens < 2:
         return found, list(found.faults)
     missing = [] if found.source else [not_found(exchange.payload)]
@@ -68,6 +68,14 @@ def _acceptance(
         guessed = from_chunks(_sizes(exchange), draft_length=d)
         return guessed, [*found.faults, *guessed.faults]
     return found, [*found.faults, *missing]
+
+
+def _later(exchange: Exchange) -> int:
+    """Events that brought tokens, after the first that did; 0 where they are not known for all of the answer."""
+    so_far = [tokens for _, tokens in exchange.progress]
+    if not so_far or so_far[-1] != exchange.tokens:
+        return 0
+    return max(0, sum(after > before for before, after in zip([0, *so_far], so_far, strict=False)) - 1)
 
 
 def _sizes(exchange: Exchange) -> list[int]:

@@ -74,7 +74,8 @@ def train(course: Course, forbidden: Sequence[str], say: Say) -> dict[str, Any]:
     corpus = Corpus(corpus_folder)
     found: dict[str, Any] = {}
     for name in course.drafters:
-        learner = built(name, target, corpus, home, chat, taps, course.seed)
+        common = _commonest(course.work / name / "commonest.json", corpus, target.vocab, resume=course.resume)
+        learner = built(name, target, corpus, common, home, chat, taps, course.seed)
         found[name] = _fitted(course, name, learner, corpus, say)
         made = json.loads((corpus_folder / "corpus.json").read_text("utf-8"))
         readme(course.out, course.model, course.licence or _licence(course.model), made)
@@ -96,11 +97,21 @@ def _make(
     )  # fmt: skip
 
 
+def _commonest(path: Path, corpus: Corpus, vocab: int, *, resume: bool) -> torch.Tensor:
+    """The ids that a draft vocabulary is made of; a resumed training keeps its own, however its corpus has grown."""
+    if resume and path.is_file():
+        return torch.tensor(json.loads(path.read_text("utf-8")))
+    found = corpus.commonest(DRAFT_VOCABULARY, vocab)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found.tolist()), encoding="utf-8")
+    return found
+
+
 def built(
-    name: str, target: Frozen, corpus: Corpus, home: Path, chat: Chat, taps: tuple[int, ...], seed: int
-) -> Learner:
-    """A learner as it begins."""
-    common = corpus.commonest(DRAFT_VOCABULARY, target.vocab)
+    name: str, target: Frozen, corpus: Corpus, common: torch.Tensor, home: Path, chat: Chat, taps: tuple[int, ...],
+    seed: int,
+) -> Learner:  # fmt: skip
+    """A learner as it begins; `common` is [draft vocabulary] int64, ascending."""
     if name == "eagle3":
         return eagle3(target, taps, common, seed=seed)
     if name == "mtp":

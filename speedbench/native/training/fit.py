@@ -123,11 +123,15 @@ class Fit:
         work.mkdir(parents=True, exist_ok=True)
 
     def run(self, *, resume: bool, until: int | None = None) -> Judged:
-        """Train to the end (or to step `until`) and judge; `resume` goes on from the last checkpoint."""
-        if resume and self._file.is_file():
-            self._restore()
-        else:
+        """Train to the end (or to step `until`) and judge; `resume` goes on from the last checkpoint.
+
+        Where the corpus has grown since, it begins another round: with the weights that there are, and a schedule and
+        an optimiser of its own.
+        """
+        goes_on = resume and self._file.is_file()
+        if not goes_on:
             (self._work / "log.jsonl").unlink(missing_ok=True)
+        if not goes_on or not self._restore():
             self.steps = self._recipe.steps or self._planned()
         stop = self.steps if until is None else min(until, self.steps)
         began, before = time.perf_counter(), self.seconds
@@ -226,28 +230,35 @@ class Fit:
         os.replace(scratch, self._file)
 
     @torch.no_grad()
-    def _restore(self) -> None:
+    def _restore(self) -> bool:
+        """Take the checkpoint's weights, tokens and seconds; False where its schedule was of a smaller corpus."""
         with safe_open(self._file, "pt") as file:
             facts = json.loads(file.metadata()["facts"])
-            if facts["sequences"] != len(self._corpus.train):
+            if facts["sequences"] > len(self._corpus.train):
                 raise UserError(
                     f"the checkpoint '{self._file}' was trained on {facts['sequences']} sequences and the corpus has "
                     f"{len(self._corpus.train)}; train anew without --resume"
                 )
+            grown = facts["sequences"] < len(self._corpus.train)
             if {f"weights/{name}" for name in self._params} != {k for k in file.keys() if k.startswith("weights/")}:  # noqa: SIM118
                 raise UserError(
                     f"the checkpoint '{self._file}' is of another kind of head; train anew without --resume"
                 )
             for name, p in self._params.items():
                 p.copy_(file.get_tensor(f"weights/{name}"))
+                if grown:
+                    continue
                 self._adam.state[p] = {
                     "step": torch.tensor(float(facts["step"])),
                     "exp_avg": file.get_tensor(f"mean/{name}"),
                     "exp_avg_sq": file.get_tensor(f"square/{name}"),
                 }
-        self.step, self.steps, self.tokens = facts["step"], facts["steps"], facts["tokens"]
-        self.seconds, self._losses = facts["seconds"], facts["losses"]
+        self.tokens, self.seconds = facts["tokens"], facts["seconds"]
+        if grown:
+            return False
+        self.step, self.steps, self._losses = facts["step"], facts["steps"], facts["losses"]
         self._trim()
+        return True
 
     def _trim(self) -> None:
         """Lines of the log from after the checkpoint are written again."""

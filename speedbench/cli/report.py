@@ -1,0 +1,123 @@
+"""`speedbench report`: runs as one page to look at, and their charts as pictures."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from speedbench.report.subject import Subject
+    from speedbench.results import Run
+    from speedbench.types import Request
+
+
+def command(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN…", help="Folders of runs.")] = None,
+    out: Annotated[str, typer.Option("-o", "--out", help="The HTML file to write.")] = "report.html",
+    png: Annotated[str, typer.Option("--png", metavar="DIR", help="Every chart as a PNG in this folder.")] = "",
+    svg: Annotated[str, typer.Option("--svg", metavar="DIR", help="Every chart as an SVG in this folder.")] = "",
+    include_text: Annotated[
+        bool, typer.Option("--include-text", help="Show prompts, and answers where the engine told them as text.")
+    ] = False,
+    task: Annotated[
+        str, typer.Option("--task", help="Where --include-text finds the prompts. Default: the run's shipped task.")
+    ] = "",
+) -> None:
+    """Make one HTML file of runs: verdict, charts, tables. It needs no network, and holds no prompt unless asked."""
+    from speedbench.cli import document
+    from speedbench.errors import UserError
+    from speedbench.files import write_whole
+    from speedbench.results import load
+
+    if task and not include_text:
+        raise UserError("--task: has no effect without --include-text")
+    paths = list(dict.fromkeys(document.here(run) for run in runs or [""]))
+    _refuse_unwritable(Path(out), [Path(each) for each in (png, svg) if each])
+    _need_extra()
+    from speedbench.report.page import page
+    from speedbench.report.sections import sections
+
+    subjects = [subject_of(run, _prompts(run, task) if include_text else ()) for run in map(load, paths)]
+    title = f"speedbench: {', '.join(each.run.name for each in subjects)}"
+    text = page(title, sections(subjects))
+    written = [out, *(_draw(subjects, Path(folder), kind) for kind, folder in (("png", png), ("svg", svg)) if folder)]
+    write_whole(Path(out), text)
+    typer.echo(f"wrote {', '.join(written)}")
+
+
+def _need_extra() -> None:
+    from importlib.util import find_spec
+
+    from speedbench.errors import Missing
+
+    absent = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
+    if absent:
+        raise Missing(f'report needs {" and ".join(absent)}: pip install "speedbench[report]"')
+
+
+def _refuse_unwritable(file: Path, folders: Sequence[Path]) -> None:
+    """Before anything is computed."""
+    from speedbench.errors import UserError
+
+    if file.is_dir() or not file.parent.is_dir():
+        wrong = "is a folder" if file.is_dir() else "is in a folder that does not exist"
+        raise UserError(f"-o: '{file}' {wrong}; name a file, as report.html")
+    for folder in folders:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"'{folder}' is a file; --png and --svg take a folder")
+
+
+def subject_of(run: Run, prompts: Sequence[Request] = ()) -> Subject:
+    """A run with its results and what is to be said of them."""
+    from speedbench.cli import document
+    from speedbench.recommend import break_even_concurrency, sentence
+    from speedbench.report.subject import Subject
+
+    results = document.evaluate(run)
+    summary = document.summary(run, results)
+    found = summary["recommendation"]
+    return Subject(
+        run=run, results=results, summary=summary, sentences=[sentence(each) for each in found],
+        break_even=break_even_concurrency(found), unservable=document.unservable(run), prompts=prompts,
+    )  # fmt: skip
+
+
+def _prompts(run: Run, named: str) -> tuple[Request, ...]:
+    """The requests that were measured. Raises `UserError` where the task is not what it was then."""
+    from speedbench import task as tasks
+    from speedbench.errors import UnknownName, UserError
+
+    config = run.document["config"]
+    name, ids = named or config["task"]["name"], set(config["request_ids"])
+    try:
+        found = tuple(each for each in tasks.requests(tasks.load(name)) if each.id in ids)
+    except UnknownName as error:
+        raise UserError(f"--include-text: {error}; name the prompts' file with --task") from None
+    if tasks.content_hash(found) != config["task"].get("content_hash"):
+        raise UserError(f"--include-text: the prompts of '{name}' are not those that run '{run.name}' measured")
+    return found
+
+
+def _draw(subjects: Sequence[Subject], folder: Path, kind: str) -> str:
+    """Every chart of every run as `CHART.png`, or `RUN-CHART.png` where there are several runs."""
+    from speedbench.files import safe
+    from speedbench.report import images
+    from speedbench.report.charts import charts
+    from speedbench.report.drawing import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for subject in subjects:
+        before = f"{safe(subject.run.name)}-" if len(subjects) > 1 else ""
+        for name, chart in charts():
+            figure = chart.draw(subject)
+            if isinstance(figure, Figure):
+                content = images.png(figure) if kind == "png" else images.svg(figure).encode()
+                (folder / f"{before}{name}.{kind}").write_bytes(content)
+                count += 1
+    return f"{count} charts in {folder}"
