@@ -62,7 +62,7 @@ def _turn(record: Record) -> tuple[str, int, int]:
     return record.request, record.turn, record.process // REPEAT_STRIDE
 
 
-def tallied(record: Record) -> tuple[int, int]:
+def tallied(record: Record) -> tuple[int, float]:
     """Σ committed and the steps they took, of single steps or of an engine's sums; zeros where neither was told."""
     if record.counts is not None:
         return record.counts.committed, record.counts.steps

@@ -212,10 +212,10 @@ class Watched:
 
     def __init__(self, inner: DFlash, head: Head, *, helped: bool = True, skips: bool = True) -> None:
         self._inner, self.head, self._helped, self._skips = inner, head, helped, skips
-        self._pick, inner._pick = inner._pick, self
+        self.pick, inner.pick = inner.pick, self
         self.facts: Any = inner.facts
         self.rounds = 0
-        for both in inner._back.slots.joint:
+        for both in inner.back.slots.joint:
             assert both is not None
             both.copy_(1e3 * torch.randn_like(both))
 
@@ -223,7 +223,7 @@ class Watched:
         return getattr(self._inner, name)
 
     def __call__(self, filled: Filled) -> Draft:
-        self.filled, self.own = filled, self._pick(filled)
+        self.filled, self.own = filled, self.pick(filled)
         return self.own
 
     def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
@@ -241,7 +241,7 @@ class Watched:
 
     def check(self, b: int, ids: Sequence[int], draft: Draft) -> None:
         used = slice(first_slot(self.head), first_slot(self.head) + draft.tokens.shape[1])
-        states, logits = block(made(), self.head, ids, self._inner._back.width)
+        states, logits = block(made(), self.head, ids, self._inner.back.width)
         assert torch.allclose(self.filled.logits[b], logits[used], atol=1e-5, rtol=0)
         assert torch.allclose(self.filled.states[b], states[used], atol=1e-5, rtol=0)
         dropped = states[0] if first_slot(self.head) else None

@@ -15,8 +15,9 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 FLOORS = (
     "types errors content",
     "catalog library plugins settings environment files locks attendant stats trained prepared native serving",
-    "task runner sizing workload prepare measure results columns pairing untrusted sources drafters backends metrics",
-    "sweep executors summarise recommend validate leaderboard interchange compare report advise",
+    "task runner sizing workload walk prepare measure results columns pairing untrusted "
+    "sources drafters backends metrics",
+    "sweep executors replay summarise recommend validate leaderboard interchange compare report advise",
     "cli",
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms.split()}
@@ -31,7 +32,7 @@ ALLOWED = {
     "gguf": {"native", "backends/native"},
     "tokenizers": {"native", "backends/native"},
     "pandas": {"interchange/frames", "results", "summarise", "columns", "leaderboard", "compare", "report"},
-    "pyarrow": {"sources", "prepare", "prepared"},
+    "pyarrow": {"sources", "prepare", "prepared", "replay"},
     "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
     "tiktoken": {"prepare/lengths"},
     "pydantic": {"catalog", "results", "compare", "leaderboard", "sweep/orders"},

@@ -139,13 +139,13 @@ def test_a_prompt_longer_than_a_chunk_and_a_row_used_again_are_remembered_whole(
     long = tiny.exact(tiny.model(num_hidden_layers=4, max_position_embeddings=1024))
     head, shape = HEADS["z-lab"], tiny.plan(4, length=768)
     own = DFlash(head, shape, tiny.lean(long))
-    pick, seen = own._pick, []
+    pick, seen = own.pick, []
 
     def noting(filled: Filled) -> Draft:
         seen.append(filled)
         return pick(filled)
 
-    own._pick = noting  # type: ignore[assignment]
+    own.pick = noting  # type: ignore[assignment]
     for prompt in (tiny.prompt(700), tiny.prompt(20)):
         seen.clear()
         answer = tiny.decoded(tiny.lean(long), own, shape, [prompt], 6)[0]

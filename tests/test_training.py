@@ -140,7 +140,7 @@ def test_a_block_learner_has_the_runtimes_states(name: str, home: Path, target: 
     batch = read(target, ids, 5)
     states = made.fill(batch, torch.tensor([[4, 9, 9, 12]]))
     for index, anchor in enumerate((4, 9, 9, 12)):
-        back = proposer(made.head(torch.float32), target, tiny.plan(4))._back
+        back = proposer(made.head(torch.float32), target, tiny.plan(4)).back
         back.remember(back.slots, {tap: x[:, :anchor] for tap, x in batch.states.items()}, [0])
         filled = back.fill(back.slots, torch.tensor([ids[anchor]]), [anchor])
         first = 0 if name == "dspark" else 1

@@ -16,7 +16,7 @@ from typing import Any
 from speedbench import plugins
 from speedbench.errors import Missing, UserError
 from speedbench.settings import at_least, resolve
-from speedbench.types import Drafting, Fit, Load, Request, Runner
+from speedbench.types import Drafting, Fit, Labeller, Load, Request, Runner
 
 try:
     import torch
@@ -30,6 +30,8 @@ try:
     from speedbench.native.head import Head, Mechanism
     from speedbench.native.lean import LeanTarget
     from speedbench.native.proposer import Near, Plan, Proposer
+    from speedbench.native.replay.forced import Stage
+    from speedbench.native.replay.routes import labeller
     from speedbench.native.serve import NativeEngine
     from speedbench.native.slots import Slots
     from speedbench.native.target import Target, prefill
@@ -229,12 +231,7 @@ class NativeSession:
 
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> NativeEngine:
         settings = plugins.translated("native", drafting, draft_length)
-        assert load.longest is not None, "this session counts every prompt"
-        steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
-        plan = Plan(
-            draft_length=draft_length, rows=concurrency, length=steps * _SLOT_STEP, static=self._static,
-            sampling=load.sampling, stops=self.chat.stops, device=self._device,
-        )  # fmt: skip
+        plan = self._plan(draft_length, concurrency, load, static=self._static)
         proposer = self._proposer(plan, settings)
         width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self._static else None
         lossy: Relaxed | None = None
@@ -246,6 +243,26 @@ class NativeSession:
         decoder = Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
         facts = {**facts_of(proposer), "acceptance": _rule(load, lossy), "settings": settings}
         return NativeEngine(decoder, self.chat, facts)
+
+    def labellers(self, draftings: Sequence[Drafting], lengths: Sequence[int], load: Load) -> dict[str, Labeller]:
+        """Every drafter as it is replayed over the target's answers, by label. Raises for one that cannot be."""
+        assert load.longest is not None, "the answers are there"
+        stage, found = Stage(self.target, load.longest, load.widest, load.sampling), {}
+        for drafting in draftings:
+            plan = self._plan(load.widest, 1, load, static=False)
+            proposer = self._proposer(plan, plugins.translated("native", drafting, load.widest))
+            if proposer is None:
+                raise UserError(f"drafter '{drafting.label}' proposes nothing, so there is nothing to replay")
+            found[drafting.label] = labeller(drafting.label, proposer, stage, lengths)
+        return found
+
+    def _plan(self, draft_length: int, rows: int, load: Load, *, static: bool) -> Plan:
+        assert load.longest is not None, "this session counts every prompt"
+        steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
+        return Plan(
+            draft_length=draft_length, rows=rows, length=steps * _SLOT_STEP, static=static,
+            sampling=load.sampling, stops=self.chat.stops, device=self._device,
+        )  # fmt: skip
 
     def _proposer(self, plan: Plan, settings: dict[str, Any]) -> Proposer | None:
         module = settings.pop("module", None)

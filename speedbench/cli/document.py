@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,19 @@ def summary(run: Run, found: Sequence[Result]) -> dict[str, Any]:
         "noise": noise(run.noise),
         "cells": [to_json(result) for result in found],
         "warnings": warnings(run, found),
-        "recommendation": recommendations(found, unservable(run), noisy=_is_noisy(run)),
+        "recommendation": [] if _replay(run) else recommendations(found, unservable(run), noisy=_is_noisy(run)),
     }
 
 
 def _is_noisy(run: Run) -> bool:
     spread = noise(run.noise)
     return spread is not None and spread > NOISY
+
+
+def _replay(run: Run) -> Mapping[str, Any]:
+    """What a replay says of itself; empty of a run that was measured."""
+    told: Mapping[str, Any] = run.document["config"].get("replay", {})
+    return told
 
 
 def unservable(run: Run) -> set[str]:
@@ -72,8 +78,8 @@ def warnings(run: Run, found: Sequence[Result]) -> list[str]:
     """What a reader must know, the whole run first."""
     said = [*_run_warnings(run), *_told(run), *pairing.warnings(run.measured)]
     said += [f"{each.cell.key}: {failed}" for each in run.measured for failed in _failures(each)]
-    passes = any(each.passes for each in run.measured)
-    if found and not passes and all(value(result, "t_verify") is None for result in found):
+    passes = any(each.passes for each in run.measured) and not _replay(run)
+    if found and not passes and not _replay(run) and all(value(result, "t_verify") is None for result in found):
         said.append("the engine tells no pass times, so there is no T_verif, T_draft or formula; see step_cost")
     for result in found:
         if _is_empty(result):
@@ -106,7 +112,7 @@ def _few(keys: Sequence[str]) -> str:
 
 
 def _run_warnings(run: Run) -> list[str]:
-    said = []
+    said = list(_replayed(_replay(run)))
     if not run.document["finished"]:
         said.append("the run is not finished; the same command with --resume goes on with it")
     if run.missing:
@@ -133,6 +139,13 @@ def _run_warnings(run: Run) -> list[str]:
         said.append(f"the prompts are part of a set, {', '.join(parts)}: numbers are not those of the whole")
     told = {"target": config.get("target", {}), "workload": config.get("workload", {}), **config.get("drafters", {})}
     return said + [f"{name}: {each}" for name, facts in told.items() for each in facts.get("warnings", ())]
+
+
+def _replayed(told: Mapping[str, Any]) -> Iterator[str]:
+    if told:
+        routes = "; ".join(f"{label} by {route}" for label, route in told["routes"].items() if label != "none")
+        yield f"replayed, not run, so without times: {told['source']}; {routes}"
+        yield from told["notes"]
 
 
 def _failures(measured: Measured) -> list[str]:

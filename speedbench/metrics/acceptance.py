@@ -203,7 +203,7 @@ def _by_counters(measured: Measured) -> Measurement:
     return Measurement(value=decoded / steps, n=len({r.request for r in answered(measured)}), origin="derived")
 
 
-def _plus(a: int | None, b: int | None) -> int | None:
+def _plus(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a + b
 
 
@@ -243,7 +243,7 @@ def _longest(measured: Measured) -> int:
 
 def _own(measured: Measured) -> list[tuple[str, str, float]]:
     """Each request's own AL over all its turns and repeats; requests without a step have none."""
-    totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0])
     for record in answered(measured):
         total = totals[record.request, record.category]
         tokens, steps = tallied(record)

@@ -16,7 +16,7 @@ CONTEXT = (1, 1025, 2049, 8193, 16385, 32769)
 POSITION = (1, 65, 257, 1025)
 """Where the classes of output positions begin."""
 
-Part = tuple[int, int, int]
+Part = tuple[int, int, float]
 """Tokens before a step, what it committed, and how many steps that was."""
 
 
@@ -57,11 +57,11 @@ def _by(
     """Once a class; unavailable where no step fell into it."""
     shares: list[list[Share]] = [[] for _ in lows]
     for record in answered(measured):
-        sums = [[0, 0] for _ in lows]
-        for before, tokens, steps in parts(record):
+        sums: list[list[float]] = [[0, 0] for _ in lows]
+        for before, committed, passes in parts(record):
             own = sums[max(0, bisect_right(lows, before) - 1)]
-            own[0] += tokens
-            own[1] += steps
+            own[0] += committed
+            own[1] += passes
         for kept, (tokens, steps) in zip(shares, sums, strict=True):
             kept.append(Share(record.request, record.category, (tokens, steps)))
     origin = _origin(measured)

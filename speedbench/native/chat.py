@@ -54,19 +54,23 @@ class Chat:
             if turn < len(answers):
                 kept = [t for t in answers[turn] if t not in self.stops]
                 messages.append({"role": "assistant", "content": self.tokenizer.decode(kept, skip_special_tokens=True)})
+        return self.encoded(messages, f"request '{request.id}', turn {len(answers)}")
+
+    def encoded(self, messages: list[dict[str, str]], at: str) -> list[int]:
+        """Token ids of a conversation up to the assistant's next words; `at` is what an error calls it."""
         if self.template_sha is None:
             ids = self.tokenizer("\n\n".join(m["content"] for m in messages))["input_ids"]
         else:
-            ids = self.tokenizer(self._rendered(request, messages), add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(self._rendered(messages, at), add_special_tokens=False)["input_ids"]
         if not ids:
-            raise UserError(f"request '{request.id}', turn {len(answers)}: the prompt has no tokens")
+            raise UserError(f"{at}: the prompt has no tokens")
         return self._one_bos(list(ids))
 
-    def _rendered(self, request: Request, messages: list[dict[str, str]]) -> str:
+    def _rendered(self, messages: list[dict[str, str]], at: str) -> str:
         try:
             return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
-            raise UserError(f"request '{request.id}': the model's chat template refuses it: {error}") from None
+            raise UserError(f"{at}: the model's chat template refuses it: {error}") from None
 
     def _one_bos(self, ids: list[int]) -> list[int]:
         bos = self.tokenizer.bos_token_id

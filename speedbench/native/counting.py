@@ -50,7 +50,7 @@ class Counter:
             return []
         chat, has_template = self.chat, self.chat.template_sha is not None
         texts = [
-            chat._rendered(request, _messages(request, answers))
+            chat._rendered(_messages(request, answers), f"request '{request.id}'")
             if has_template
             else "\n\n".join(message["content"] for message in _messages(request, answers))
             for request, answers in asked

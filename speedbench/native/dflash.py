@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
-from speedbench.native.head import Head, Layer, Rotary, rms_norm
+from speedbench.native.head import Attend, Head, Layer, Rotary, attention, rms_norm
 from speedbench.native.packed import linear
 from speedbench.native.proposer import Draft, Near, Plan, Row, uniforms
 from speedbench.native.slots import Slots, Window
@@ -65,6 +65,20 @@ class Filled:
     vocabulary: Vocabulary
     dropped: Tensor | None = None
     """[B, H] after the last norm: the anchor's own slot, where it predicts nothing; None where it does."""
+    told: Tensor | None = None
+    """[B, ≥ D] the target's ids that stand for whatever would be drawn, where only the chances are wanted."""
+
+    def drawn(self, k: int, q: Tensor) -> Tensor:
+        """The target's id for slot k, out of chances q [B, draft vocabulary]."""
+        if self.told is not None:
+            return self.told[:, k]
+        assert self.luck is not None, "nothing was to be drawn"
+        return self.vocabulary.target(draw(q, self.luck[:, k]))
+
+    @property
+    def picks(self) -> bool:
+        """Whether each slot's best is taken, and nothing drawn."""
+        return self.luck is None and self.told is None
 
 
 class Pick(Protocol):
@@ -83,11 +97,11 @@ class Independent:
 
     def __call__(self, filled: Filled) -> Draft:
         words = filled.vocabulary
-        if filled.luck is None:
+        if filled.picks:
             return Draft(words.target(best(filled.logits)), filled.counts)
         q = probabilities(filled.logits, filled.sampling)
-        picked = draw(q.flatten(0, 1), filled.luck[:, : q.shape[1]].flatten()).view(q.shape[:2])
-        return Draft(words.target(picked), filled.counts, words.spread(q))
+        tokens = torch.stack([filled.drawn(k, q[:, k]) for k in range(q.shape[1])], 1)
+        return Draft(tokens, filled.counts, words.spread(q))
 
 
 class Backbone:
@@ -134,15 +148,24 @@ class Backbone:
     @torch.inference_mode()
     def fill(self, slots: Slots, anchors: Tensor, start: Sequence[int]) -> Tensor:
         """States [B, width, H] after the last norm of the block whose anchor [B] stands at position start[b]."""
-        masks = torch.full((len(start), self.width - 1), self.spec.mask_token or 0, device=anchors.device)
-        x = self._embed(torch.cat([anchors[:, None], masks], 1))
         window = self._window(slots, start, self.width)
-        window.mask = self._mask(slots, start, window)
-        for i, layer in enumerate(self._layers):
+        mask = self._mask(slots, start, window)
+
+        def attend(index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            entries = torch.cat([key, value], 2).flatten(0, 1)
+            return attention(query, *slots.write_joint(index, window, entries), mask)
+
+        return self.through(anchors, window.positions, attend)
+
+    def through(self, anchors: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """The same wherever keys and values are kept, for blocks as wide as positions [B, width]."""
+        masks = torch.full((len(anchors), positions.shape[1] - 1), self.spec.mask_token or 0, device=anchors.device)
+        x = self._embed(torch.cat([anchors[:, None], masks], 1))
+        for index, layer in enumerate(self._layers):
             z = rms_norm(x, layer.input_norm, self.spec)
-            query = self._rotary(layer.query(z), window.positions)
-            keys, values = slots.write_joint(i, window, self._entries(layer, z, window.positions))
-            x = layer.finish(x, query, keys, values, window.mask)
+            key, value = layer.key_value(z)
+            query = self._rotary(layer.query(z), positions)
+            x = layer.finish(x, attend(index, query, self._rotary(key, positions), value))
         return rms_norm(x, self._norm, self.spec)
 
     @torch.inference_mode()
@@ -194,51 +217,60 @@ class DFlash:
         assert spec.block == 1 or spec.mask_token is not None, "a block drafter says what it masks with"
         self.taps, self.limit = spec.taps, spec.longest
         self.depends_on_block_length = block == "short"
-        self._first = 0 if spec.anchor_predicts else 1
+        self.first = 0 if spec.anchor_predicts else 1
         """The first slot that predicts: z-lab throws slot 0 away, DSpark and DeepSpec's DFlash use it."""
-        needed = plan.draft_length + self._first
-        width = min(needed, spec.block) if block == "short" else spec.block
-        self.plan, self._back, self._pick = plan, Backbone(head, plan, target, width), pick or Independent()
+        self._block = spec.block
+        width = self.width(plan.draft_length)
+        self.plan, self.back, self.pick = plan, Backbone(head, plan, target, width), pick or Independent()
         d2t = head.tensors.get("d2t")
-        self._words = Vocabulary(None if d2t is None else d2t.to(target.device), target.vocab)
+        self.words = Vocabulary(None if d2t is None else d2t.to(target.device), target.vocab)
         self._held: dict[int, int] = {}
         """Row → tokens of it whose context the slots hold: all but the anchor."""
         self.facts: Mapping[str, Any] = {
-            **_facts(head, self._back), "block": spec.block, "block_run": block, "slots_run": width, **self._pick.facts
+            **_facts(head, self.back), "block": spec.block, "block_run": block, "slots_run": width, **self.pick.facts
         }  # fmt: skip
         self._smoke()
 
+    def width(self, draft_length: int) -> int:
+        """Slots of a block as run for this D."""
+        return min(draft_length + self.first, self._block) if self.depends_on_block_length else self._block
+
+    def fits(self, start: int, width: int) -> bool:
+        """Whether the draft has positions for a block from `start` on, and slots for the context before it."""
+        context = self.back.spec.context
+        return start <= self.back.reach and (context is None or start + width <= context)
+
     def begin(self, row: Row, features: Mapping[int, Tensor]) -> None:
         self._held[row.index] = row.prompt
-        if row.prompt > self._back.reach:
+        if row.prompt > self.back.reach:
             return
-        slots = self._back.slots.rows(row.index, row.index + 1)
+        slots = self.back.slots.rows(row.index, row.index + 1)
         for at in range(0, row.prompt, PREFILL_CHUNK):
-            self._back.remember(slots, {t: features[t][:, at : at + PREFILL_CHUNK] for t in set(self.taps)}, [at])
+            self.back.remember(slots, {t: features[t][:, at : at + PREFILL_CHUNK] for t in set(self.taps)}, [at])
 
     def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
         fits = [row is not None and self._fits(row) for row in batch]
         counts = [n if fit else 0 for fit, n in zip(fits, room, strict=True)]
-        device, longest = self._back.target.device, max(counts)
+        device, longest = self.back.target.device, max(counts)
         if not longest:
             return Draft(torch.zeros(len(batch), 0, dtype=torch.int64, device=device), counts)
         anchors = torch.tensor([0 if row is None else row.ids[-1] for row in batch], device=device)
         # A row that no longer fits never will again: its block may lie anywhere. One that sits out keeps its context.
         start = [self._held[row.index] if row and fit else 0 for row, fit in zip(batch, fits, strict=True)]
-        whole = self._back.fill(self._slots(batch), anchors, start)
-        states = whole[:, self._first : self._first + longest]
+        whole = self.back.fill(self._slots(batch), anchors, start)
+        states = whole[:, self.first : self.first + longest]
         filled = Filled(
-            states=states, logits=self._back.logits(states), anchors=anchors, counts=counts,
-            luck=self._luck(batch, counts), sampling=self.plan.sampling, vocabulary=self._words,
-            dropped=whole[:, 0] if self._first else None,
+            states=states, logits=self.back.logits(states), anchors=anchors, counts=counts,
+            luck=self._luck(batch, counts), sampling=self.plan.sampling, vocabulary=self.words,
+            dropped=whole[:, 0] if self.first else None,
         )  # fmt: skip
-        return self._pick(filled)
+        return self.pick(filled)
 
     def commit(self, batch: Sequence[Row | None], accepted: Sequence[int], features: Mapping[int, Tensor]) -> None:
         """The window's anchor and accepted drafts have true features now; the added token has none yet."""
         start = [0 if row is None else self._held[row.index] for row in batch]
         width = None if self.plan.static else 1 + max(n for row, n in zip(batch, accepted, strict=True) if row)
-        self._back.remember(self._slots(batch), {t: features[t][:, :width] for t in set(self.taps)}, start)
+        self.back.remember(self._slots(batch), {t: features[t][:, :width] for t in set(self.taps)}, start)
         for row, count in zip(batch, accepted, strict=True):
             if row is not None:
                 self._held[row.index] += 1 + count
@@ -248,24 +280,23 @@ class DFlash:
 
     def _slots(self, batch: Sequence[Row | None]) -> Slots:
         low = next(row.index - b for b, row in enumerate(batch) if row is not None)
-        return self._back.slots.rows(low, low + len(batch))
+        return self.back.slots.rows(low, low + len(batch))
 
     def _fits(self, row: Row) -> bool:
-        """Whether the draft has positions for the row's block, and slots for the context before it."""
-        start, context = self._held[row.index], self._back.spec.context
+        start = self._held[row.index]
         assert start == len(row.ids) - 1, f"context of {start} tokens for a row of {len(row.ids)}"
-        return start <= self._back.reach and (context is None or start + self._back.width <= context)
+        return self.fits(start, self.back.width)
 
     def _luck(self, batch: Sequence[Row | None], counts: Sequence[int]) -> Tensor | None:
         """[B, D]: a row that drafts throws D dice however many are used, one that does not throws none."""
         if self.plan.sampling.temperature == 0:
             return None
         rows = [row if n else None for row, n in zip(batch, counts, strict=True)]
-        return uniforms(rows, self.plan.draft_length, self._back.target.device)
+        return uniforms(rows, self.plan.draft_length, self.back.target.device)
 
     def _smoke(self) -> None:
         """One block behind one token, whose embedding stands in for its features: broken weights show here."""
-        back = self._back
+        back = self.back
         anchor = torch.zeros(1, dtype=torch.int64, device=back.target.device)
         token, slots = back.target.embed(anchor[None]), back.slots.rows(0, 1)
         back.remember(slots, dict.fromkeys(self.taps, token), [0])

@@ -22,7 +22,7 @@ from speedbench.native.head import Head
 from speedbench.native.packed import Linear, linear
 from speedbench.native.proposer import Draft, Near, Plan
 from speedbench.native.target import Target
-from speedbench.native.verify import best, draw, probabilities
+from speedbench.native.verify import best, probabilities
 
 
 class Markov:
@@ -65,13 +65,12 @@ class Markov:
                     break
             bias, state = self.bias(h, e, state)
             logits = filled.logits[:, k] if bias is None else filled.logits[:, k] + bias[:, : filled.logits.shape[2]]
-            if filled.luck is None:
-                picked = best(logits)
+            if filled.picks:
+                before = words.target(best(logits))
             else:
                 q = probabilities(logits, filled.sampling)
-                picked = draw(q, filled.luck[:, k])
+                before = filled.drawn(k, q)
                 tables.append(words.spread(q))
-            before = words.target(picked)
             tokens.append(before)
         counts = kept.tolist() if self._threshold else filled.counts
         if not tokens:

@@ -28,41 +28,41 @@ class External:
 
     def __init__(self, model: Target, plan: Plan, slots: Slots, shared: int) -> None:
         """`shared`: ids below it mean the same to both models; the tail is padding and never proposed."""
-        self.model, self.plan, self._slots, self._vocab = model, plan, slots, shared
+        self.model, self.plan, self.slots, self.vocab = model, plan, slots, shared
         self.limit: int | None = None
         self._fed: dict[int, int] = {}
         """Row → tokens of it that the drafter's slots hold."""
         self.facts: Mapping[str, Any] = {
             "parameters": model.parameters,
             "bytes": model.bytes,
-            "bytes_per_token": self._slots.bytes_per_token,
+            "bytes_per_token": self.slots.bytes_per_token,
             "form": model.form,
             "context": model.context,
         }
 
     def begin(self, row: Row, features: Mapping[int, Tensor]) -> None:
         self._fed[row.index] = row.prompt
-        if row.prompt <= self._slots.length:
-            prefill(self.model, self._slots.rows(row.index, row.index + 1), self._known(row.ids[: row.prompt]))
+        if row.prompt <= self.slots.length:
+            prefill(self.model, self.slots.rows(row.index, row.index + 1), self.known(row.ids[: row.prompt]))
 
     def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
-        counts = [0 if row is None else self._room(row, n) for row, n in zip(batch, room, strict=True)]
+        counts = [0 if row is None else self.room(len(row.ids), n) for row, n in zip(batch, room, strict=True)]
         longest = max(counts)
         device, sampled = self.model.device, self.plan.sampling.temperature > 0
         if not longest:
             return Draft(torch.zeros(len(batch), 0, dtype=torch.int64, device=device), counts)
         low = next(row.index - b for b, row in enumerate(batch) if row is not None)
-        slots = self._slots.rows(low, low + len(batch))
+        slots = self.slots.rows(low, low + len(batch))
         live = [row is not None and n > 0 for row, n in zip(batch, counts, strict=True)]
         self._catch_up(batch, live)
         ids = torch.tensor(
-            [self._known(row.ids[-2:]) if row and on else [0, 0] for row, on in zip(batch, live, strict=True)]
+            [self.known(row.ids[-2:]) if row and on else [0, 0] for row, on in zip(batch, live, strict=True)]
         )
         start = [len(row.ids) - 2 if row and on else 0 for row, on in zip(batch, live, strict=True)]
         ids, luck = ids.to(device), self._luck(batch, live) if sampled else None
         tokens, chances = [], []
         for step in range(longest):
-            logits = self.model.forward(slots, ids, start, last_only=True).logits[:, -1, : self._vocab]
+            logits = self.model.forward(slots, ids, start, last_only=True).logits[:, -1, : self.vocab]
             if luck is None:
                 picked = best(logits)
             else:
@@ -73,13 +73,14 @@ class External:
             ids = picked[:, None]
         return Draft(torch.stack(tokens, 1), counts, torch.stack(chances, 1) if sampled else None)
 
-    def _known(self, ids: Sequence[int]) -> list[int]:
+    def known(self, ids: Sequence[int]) -> list[int]:
         """The target may say an id of its padding that the drafter's embedding has no row for; any row stands in."""
         return [min(token, self.model.vocab - 1) for token in ids]
 
-    def _room(self, row: Row, room: int) -> int:
-        """What fits the drafter's own positions: the last token fed stands at len(ids) + room - 2."""
-        return max(0, min(room, self._slots.length - len(row.ids) + 1))
+    def room(self, length: int, room: int) -> int:
+        """What fits the drafter's own positions behind a row of `length` tokens: the last token fed stands at
+        length + room - 2."""
+        return max(0, min(room, self.slots.length - length + 1))
 
     def _luck(self, batch: Sequence[Row | None], live: Sequence[bool]) -> Tensor:
         """[B, D]: a row that drafts throws D dice however many are used, one that does not throws none."""
@@ -94,8 +95,8 @@ class External:
                 continue
             fed, end = self._fed[row.index], len(row.ids) - 2
             if on and fed < end:
-                ids = torch.tensor([self._known(row.ids[fed:end])], device=self.model.device)
-                self.model.forward(self._slots.rows(row.index, row.index + 1), ids, [fed], last_only=True)
+                ids = torch.tensor([self.known(row.ids[fed:end])], device=self.model.device)
+                self.model.forward(self.slots.rows(row.index, row.index + 1), ids, [fed], last_only=True)
             self._fed[row.index] = len(row.ids) if on else 0
 
     def commit(self, batch: Sequence[Row | None], accepted: Sequence[int], features: Mapping[int, Tensor]) -> None:

@@ -11,7 +11,7 @@ mlp.{gate,up,down}_proj}, all `.weight` (and `.bias` of q, k, v where the family
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -191,15 +191,23 @@ class Layer:
         k, v = self._k(z.flatten(0, 1)).view(shape), self._v(z.flatten(0, 1)).view(shape)
         return (k if self._k_norm is None else rms_norm(k, self._k_norm, self._spec)), v
 
-    def finish(self, residual: Tensor, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of query [B, W, heads, d] over keys, values [B, kv heads, S, d] under an additive mask
-        [B, 1, W, S], then output projection and MLP on top of residual [B, W, H]."""
-        batch, width, heads, size = query.shape
-        kv = keys.shape[1]
-        grouped = query.transpose(1, 2).reshape(batch, kv, -1, size)
-        seen = None if mask is None else mask.repeat(1, 1, heads // kv, 1)
-        mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=seen)
-        mixed = mixed.view(batch, heads, width, size).transpose(1, 2).reshape(batch * width, heads * size)
+    def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """Output projection of the attention's outcome [B·W, heads·d] and MLP, on top of residual [B, W, H]."""
         h = residual + self._o(mixed).view_as(residual)
         gate, up = self._gate_up(rms_norm(h, self.mlp_norm, self._spec).flatten(0, 1)).chunk(2, -1)
         return h + self._down(F.silu(gate) * up).view_as(h)
+
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""A layer's index, query [B, W, heads, d], key and value [B, W, kv heads, d], all turned → [B·W, heads·d]."""
+
+
+def attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """query [B, W, heads, d] over keys, values [B, kv heads, S, d] under an additive mask [B, 1, W, S] →
+    [B·W, heads·d]."""
+    batch, width, heads, size = query.shape
+    kv = keys.shape[1]
+    grouped = query.transpose(1, 2).reshape(batch, kv, -1, size)
+    seen = None if mask is None else mask.repeat(1, 1, heads // kv, 1)
+    mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=seen)
+    return mixed.view(batch, heads, width, size).transpose(1, 2).reshape(batch * width, heads * size)

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from speedbench.errors import UserError
-from speedbench.native.head import Head, Layer, Rotary, rms_norm
+from speedbench.native.head import Attend, Head, Layer, Rotary, attention, rms_norm
 from speedbench.native.packed import linear
 from speedbench.native.proposer import Draft, Plan, Row, uniforms
-from speedbench.native.slots import Slots, Window
+from speedbench.native.slots import Slots
 from speedbench.native.target import PREFILL_CHUNK, Target
 from speedbench.native.verify import best, draw, probabilities
 
@@ -73,21 +73,25 @@ class Body:
     def run(self, slots: Slots, ids: Tensor, g: Tensor, start: Sequence[int]) -> Tensor:
         """Outputs [B, W, H], before the last norm, of pairs (g [B, W, ·], ids [B, W]) in slots start[b] …"""
         window = slots.window(start, ids.shape[1])
+
+        def attend(index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            entries = torch.cat([key, value], 2).flatten(0, 1)
+            return attention(query, *slots.write_joint(index, window, entries), window.mask)
+
+        return self.through(ids, g, window.positions, attend)
+
+    def through(self, ids: Tensor, g: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """The same wherever keys and values are kept; positions [B, W] are the pairs' slots."""
         embedded = self._target.embed(ids) if self._embedding is None else F.embedding(ids, self._embedding)
         if self.spec.zero_first_embedding:
-            embedded = embedded.masked_fill((window.positions == 0)[:, :, None], 0.0)
+            embedded = embedded.masked_fill((positions == 0)[:, :, None], 0.0)
         x, z = self._fusion.enter(embedded, g)
         for index, layer in enumerate(self._layers):
             z = rms_norm(x, layer.input_norm, self.spec) if index else z
-            keys, values = self._written(index, layer, z, slots, window)
-            query = self._rotary(layer.query(z), window.positions)
-            x = layer.finish(x, query, keys, values, window.mask)
+            key, value = layer.key_value(z)
+            query = self._rotary(layer.query(z), positions)
+            x = layer.finish(x, attend(index, query, self._rotary(key, positions), value))
         return x
-
-    def _written(self, index: int, layer: Layer, z: Tensor, slots: Slots, window: Window) -> tuple[Tensor, Tensor]:
-        key, value = layer.key_value(z)
-        entries = torch.cat([self._rotary(key, window.positions), value], 2)
-        return slots.write_joint(index, window, entries.flatten(0, 1))
 
     def logits(self, output: Tensor) -> Tensor:
         """[B, H] → [B, ids of the head]."""
@@ -121,7 +125,7 @@ class Serial:
         """Pairs of a row that the head can place: from then on it drafts no more."""
         spare = self._last + plan.draft_length + 1
         self.body = Body(head, fusion, target, spare)
-        self._slots = self.body.slots(plan.rows, spare, static=plan.static)
+        self.slots = self.body.slots(plan.rows, spare, static=plan.static)
         self._outputs = torch.zeros(plan.rows, head.spec.hidden, dtype=target.dtype, device=target.device)
         """Row → output of its newest true pair."""
         self._filled: dict[int, int] = {}
@@ -129,7 +133,7 @@ class Serial:
         self.facts: Mapping[str, Any] = {
             "parameters": head.parameters,
             "bytes": head.parameters * target.dtype.itemsize,
-            "bytes_per_token": self._slots.bytes_per_token,
+            "bytes_per_token": self.slots.bytes_per_token,
             "dialect": head.spec.dialect,
             "taps": list(head.spec.taps),
             "draft_vocab": head.spec.vocab,
@@ -144,7 +148,7 @@ class Serial:
         ramp = torch.linspace(-1, 1, 2 * target.hidden, dtype=target.dtype, device=target.device)
         made_up = ramp.view(1, 2, -1)
         ids = torch.arange(2, device=target.device)[None]
-        output = self.body.run(self._slots.rows(0, 1), ids, self.body.read(dict.fromkeys(self.taps, made_up)), [0])
+        output = self.body.run(self.slots.rows(0, 1), ids, self.body.read(dict.fromkeys(self.taps, made_up)), [0])
         logits = self.body.logits(output[:, -1])
         if not bool(torch.isfinite(logits).all()):
             raise UserError("the drafter's weights are broken: one step on made-up states gave NaN or infinite logits")
@@ -156,7 +160,7 @@ class Serial:
         self._filled[row.index] = row.prompt
         if row.prompt > self._last:
             return
-        slots = self._slots.rows(row.index, row.index + 1)
+        slots = self.slots.rows(row.index, row.index + 1)
         for at in range(0, row.prompt, PREFILL_CHUNK):
             end = min(at + PREFILL_CHUNK, row.prompt)
             g = self.body.read({tap: features[tap][:, at:end] for tap in self.taps})
@@ -170,12 +174,12 @@ class Serial:
 
     @torch.inference_mode()
     def propose(self, batch: Sequence[Row | None], room: Sequence[int]) -> Draft:
-        counts = [0 if row is None else self._room(row, n) for row, n in zip(batch, room, strict=True)]
+        counts = [0 if row is None else self.room(len(row.ids), n) for row, n in zip(batch, room, strict=True)]
         longest = max(counts)
         if not longest:
             return Draft(torch.zeros(len(batch), 0, dtype=torch.int64, device=self._device), counts)
         low = _low(batch)
-        slots, output = self._slots.rows(low, low + len(batch)), self._outputs[low : low + len(batch)]
+        slots, output = self.slots.rows(low, low + len(batch)), self._outputs[low : low + len(batch)]
         start, luck = self._starts(batch), self._luck(batch, counts)
         tokens: list[Tensor] = []
         chances: list[Tensor] = []
@@ -193,9 +197,9 @@ class Serial:
             tokens.append(self.body.target_ids(picked))
         return Draft(torch.stack(tokens, 1), counts, torch.stack(chances, 1) if chances else None)
 
-    def _room(self, row: Row, room: int) -> int:
-        """What fits the head's own positions: draft j comes from slot len(ids) - 3 + j."""
-        return max(0, min(room, self._last - len(row.ids) + 2))
+    def room(self, length: int, room: int) -> int:
+        """What fits the head's own positions behind `length` tokens: draft j comes from slot length - 3 + j."""
+        return max(0, min(room, self._last - length + 2))
 
     def _luck(self, batch: Sequence[Row | None], counts: Sequence[int]) -> Tensor | None:
         """[B, D]: a row that drafts throws D dice however many are used, one that does not throws none."""
@@ -224,7 +228,7 @@ class Serial:
         ids = torch.tensor([[*x, *([0] * (width - len(x)))] for x in fresh], device=self._device)
         low = _low(batch)
         g = self.body.read({tap: features[tap][:, :width] for tap in self.taps})
-        output = self.body.run(self._slots.rows(low, low + len(batch)), ids, g, start)
+        output = self.body.run(self.slots.rows(low, low + len(batch)), ids, g, start)
         newest = torch.tensor([max(0, len(x) - 1) for x in fresh], device=self._device)
         self._outputs[low : low + len(batch)] = output[torch.arange(len(batch), device=self._device), newest]
 

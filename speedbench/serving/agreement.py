@@ -45,7 +45,7 @@ def _contradictions(good: Sequence[Record], counted: Counted, d: int, *, failed:
                 yield f"{what}: the responses tell {told}, the server's counters {moved}; more than {slack} apart"
 
 
-def _sums(record: Record) -> tuple[int | None, int | None, int | None, int | None]:
+def _sums(record: Record) -> tuple[float | None, float | None, float | None, float | None]:
     """(passes, accepted, proposed, steps with drafts) of a record; an answer of one token has none of them, so 0."""
     if record.counts is not None:
         return record.counts.steps, record.counts.accepted, record.counts.proposed, record.counts.drafted
@@ -56,7 +56,7 @@ def _sums(record: Record) -> tuple[int | None, int | None, int | None, int | Non
     return len(record.steps), _total(step.accepted for step in record.steps), _total(proposed), drafted
 
 
-def _total(each: Iterable[int | None]) -> int | None:
+def _total(each: Iterable[float | None]) -> float | None:
     """The sum, where every one is a number."""
     found = list(each)
     known = [n for n in found if n is not None]

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
+from speedbench.types.replay import Answer, Chances, Labeller, Matches, Table, Tables
 from speedbench.types.tasks import Request, Sized, Task
 from speedbench.types.values import (
     Cell,
@@ -27,8 +28,10 @@ from speedbench.types.values import (
 from speedbench.types.work import Ended, Executor, Job, Workers
 
 __all__ = [
+    "Answer",
     "Backend",
     "Cell",
+    "Chances",
     "Conversation",
     "Counted",
     "Counts",
@@ -40,7 +43,9 @@ __all__ = [
     "Finish",
     "Fit",
     "Job",
+    "Labeller",
     "Load",
+    "Matches",
     "Measured",
     "Measurement",
     "Metric",
@@ -56,6 +61,8 @@ __all__ = [
     "Settings",
     "Sized",
     "Step",
+    "Table",
+    "Tables",
     "Task",
     "Workers",
 ]

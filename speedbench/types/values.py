@@ -124,13 +124,16 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Acceptance of one answer in sums, its first event apart: Σ committed over `steps` target passes."""
+    """Acceptance of one answer in sums, its first event apart: Σ committed over `steps` target passes.
 
-    steps: int
+    Whole numbers where they were counted; expected ones of a replayed sampler are not.
+    """
+
+    steps: int | float
     committed: int
-    accepted: int | None
-    proposed: int | None
-    drafted: int | None
+    accepted: int | float | None
+    proposed: int | float | None
+    drafted: int | float | None
     """Steps in which something was proposed."""
     origin: Origin = "derived"
 

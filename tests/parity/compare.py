@@ -146,17 +146,17 @@ def _noting(own: DFlash, case: dict[str, Any]) -> tuple[Any, Any]:
     logits: list[Tensor] = []
     confidences: list[Tensor] = []
     if case["mechanism"] == "dflash":
-        plain = own._back.logits
-        own._back.logits = lambda states: logits.append(plain(states)) or logits[-1]
+        plain = own.back.logits
+        own.back.logits = lambda states: logits.append(plain(states)) or logits[-1]
         return lambda: logits[0][0], None
-    markov: Any = own._pick
+    markov: Any = own.pick
     bias = markov.bias
 
     def noting(h: Tensor, e: Tensor | None, state: Tensor | None) -> Any:
         if "confidence" in case:
             confidences.append(markov.confidence(h, e))
         more, state = bias(h, e, state)
-        logits.append(own._back.logits(h[:, None])[:, 0] + more)
+        logits.append(own.back.logits(h[:, None])[:, 0] + more)
         return more, state
 
     markov.bias = noting
@@ -167,13 +167,13 @@ def _loop(case: dict[str, Any], head: Head, made: Any) -> Found:
     depth = head.spec.longest or 0
     own = DFlash(head, tiny.plan(depth, length=128), made)
     said: list[Tensor] = []
-    plain, helped = own._back.logits, noise.Helped(case["answer"])
+    plain, helped = own.back.logits, noise.Helped(case["answer"])
 
     def noting(states: Tensor) -> Tensor:
         said.append(plain(states))
         return helped(said[-1][0])[None]
 
-    own._back.logits = noting  # type: ignore[method-assign]
+    own.back.logits = noting  # type: ignore[method-assign]
     prompts, cap = [case["prompt"]], len(case["answer"])
     (answer,) = tiny.decoded(made, own, tiny.plan(depth, length=128), prompts, cap)
     commits = answer.commits[: len(case["commits"])]

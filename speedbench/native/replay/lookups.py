@@ -1,0 +1,48 @@
+"""Drafters that look tokens up: the drafter itself is asked behind every token of an answer, on the host."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from speedbench.native.proposer import LookUp, Row
+from speedbench.native.replay.forced import Forced, Stage
+from speedbench.types import Answer, Matches, Tables
+
+
+class LookUps:
+    """What it holds is a function of what was committed, so that it can be asked at places where no step begins; one
+    that depends on D is asked once for each."""
+
+    def __init__(self, proposer: LookUp, stage: Stage, lengths: Sequence[int]) -> None:
+        self._proposer, self._stage = proposer, stage
+        self.stateful, self.facts = proposer.stateful, proposer.facts
+        self._keys: list[int | None] = [*lengths] if proposer.depends_on_block_length else [None]
+        each = " for each D" if proposer.depends_on_block_length else ""
+        self.route = f"look-ups behind every token{each}" + ", in the order of requests" * proposer.stateful
+
+    def tables(self, answer: Answer) -> Tables:
+        forced = self._stage.forced(answer)
+        return {
+            key: Matches(offered=tuple(map(len, drafts)), matched=tuple(map(forced.matches, drafts, forced.starts)))
+            for key, drafts in self._proposals(forced).items()
+        }
+
+    def _proposals(self, forced: Forced) -> dict[int | None, list[Sequence[int]]]:
+        """By D, the drafts behind each token; at most as many as the cap leaves room for, as an engine asks."""
+        answer, proposer = forced.answer, self._proposer
+        found: dict[int | None, list[Sequence[int]]] = {key: [] for key in self._keys}
+        most = answer.cap or len(answer.output) + self._stage.reach
+        row = Row(0, [*answer.prompt, answer.output[0]], len(answer.prompt), most, np.random.default_rng(0))
+        proposer.begin(row, {})
+        for token in answer.output[1:]:
+            for key, drafts in found.items():
+                room = min(key or self._stage.reach, row.cap - row.generated - 1)
+                drafts.append(proposer.look_up(row, room) if room > 0 else ())
+            row.ids.append(token)
+            proposer.commit([row], [0], {})
+        proposer.end(row)
+        return found

@@ -1,0 +1,1 @@
+"""Replay: the acceptance of every D out of answers that are there already: outputs → trace → records."""
