@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from speedbench.content import folder
 from speedbench.errors import UnknownName, UserError
-from speedbench.types import Runner, Task
+from speedbench.types import Hardware, Runner, Task
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-Kind = Literal["tasks", "runners"]
+Kind = Literal["tasks", "runners", "hardware", "golden"]
 Schema = TypeVar("Schema", bound=BaseModel)
 
 FILES = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
@@ -54,6 +54,19 @@ class RunnerFile(BaseModel):
     engine: dict[str, Any] = {}
     drafters: dict[str, dict[str, Any]] = {}
     tokenizer: str = ""
+
+
+class HardwareFile(BaseModel):
+    """What a device's YAML may say: dense peaks in TB/s, TFLOPS, GB and GB/s one way."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    bandwidth_tbs: float = Field(gt=0)
+    memory_gb: float | None = Field(default=None, gt=0)
+    tflops: dict[Literal["float32", "bfloat16", "fp8", "fp4"], float] = {}
+    link_gbs: float | None = Field(default=None, gt=0)
 
 
 # ---- where definitions live -----------------------------------------------------------------------------------------
@@ -93,6 +106,30 @@ def runner(name: str) -> Runner:
     """A shipped runner by name, or the one in a .yaml."""
     stem, _, spec = _definition("runners", name, RunnerFile)
     return Runner(name=stem, **spec.model_dump())
+
+
+def hardware(name: str) -> Hardware:
+    """A shipped device by name, or the one in a .yaml."""
+    stem, _, spec = _definition("hardware", name, HardwareFile)
+    return Hardware(
+        name=stem,
+        title=spec.title,
+        bandwidth=spec.bandwidth_tbs * 1e12,
+        memory=spec.memory_gb and spec.memory_gb * 1e9,
+        flops={dtype: peak * 1e12 for dtype, peak in spec.tflops.items()},
+        link=spec.link_gbs and spec.link_gbs * 1e9,
+        source=spec.source,
+    )
+
+
+def golden(name: str) -> dict[str, Any]:
+    """Published acceptance lengths by target and mode, as InferenceX writes them: shipped by name, or in a .yaml."""
+    if name.endswith((".yaml", ".yml")):
+        return mapping(name)
+    if name not in names("golden"):
+        raise UnknownName("golden curve", name, names("golden"))
+    found = _tree(_text(folder("golden") / f"{name}.yaml", name), f"golden/{name}.yaml")[0]
+    return dict(found)
 
 
 def value(text: str) -> Any:

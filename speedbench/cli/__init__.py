@@ -18,7 +18,7 @@ import typer
 from speedbench import __version__
 from speedbench.errors import UserError
 
-HELPERS = frozenset({"document", "parse", "progress", "tables"})
+HELPERS = frozenset({"decisions", "document", "parse", "progress", "tables"})
 """Files here that are no verb; they may import what `--help` must not wait for."""
 
 USER, OURS, INTERRUPTED = 2, 70, 130

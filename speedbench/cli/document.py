@@ -43,7 +43,7 @@ def summary(run: Run, found: Sequence[Result]) -> dict[str, Any]:
         "noise": noise(run.noise),
         "cells": [to_json(result) for result in found],
         "warnings": warnings(run, found),
-        "recommendation": recommendations(found, _unservable(run), noisy=_is_noisy(run)),
+        "recommendation": recommendations(found, unservable(run), noisy=_is_noisy(run)),
     }
 
 
@@ -52,7 +52,7 @@ def _is_noisy(run: Run) -> bool:
     return spread is not None and spread > NOISY
 
 
-def _unservable(run: Run) -> set[str]:
+def unservable(run: Run) -> set[str]:
     """Labels whose mechanism needs the answer beforehand."""
     draftings = run.document["config"]["draftings"]
     return {each["label"] for each in draftings if not plugins.load("drafters", each["drafter"]).servable}

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
+from speedbench.types.machine import Hardware, Mixture, ModelFacts
+from speedbench.types.profile import Kernel, Peaks, Prefill, Priced, Profile, Timed
 from speedbench.types.tasks import Request, Sized, Task
 from speedbench.types.values import (
     Cell,
@@ -36,13 +38,21 @@ __all__ = [
     "Engine",
     "Finish",
     "Fit",
+    "Hardware",
+    "Kernel",
     "Load",
     "Measured",
     "Measurement",
     "Metric",
     "Mismatch",
+    "Mixture",
+    "ModelFacts",
     "Origin",
     "Pass",
+    "Peaks",
+    "Prefill",
+    "Priced",
+    "Profile",
     "Record",
     "Request",
     "Result",
@@ -53,4 +63,5 @@ __all__ = [
     "Sized",
     "Step",
     "Task",
+    "Timed",
 ]
