@@ -159,7 +159,8 @@ class NativeSession:
                 self.target.run = Graphed(self.target.run)
 
     @property
-    def _static(self) -> bool:
+    def static(self) -> bool:
+        """Whether every pass of a cell has the same shapes."""
         return any(self._engine[key] for key in ("static", "exact", "compile", "cuda_graphs"))
 
     def _shared_slots(self, model: Target, plan: Plan, *, drafting: bool = True) -> Slots:
@@ -227,24 +228,33 @@ class NativeSession:
         return min(prefills) / 256, min(passes)
 
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> NativeEngine:
-        settings = plugins.translated("native", drafting, draft_length)
         assert load.longest is not None, "this session counts every prompt"
         steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
+        decoder = self.decoder(drafting, draft_length, concurrency, steps * _SLOT_STEP, load)
+        settings = plugins.translated("native", drafting, draft_length)
+        settings.pop("module", None)
+        lossy = self._lossy(draft_length, load)
+        facts = {**facts_of(decoder.proposer), "acceptance": _rule(load, lossy), "settings": settings}
+        return NativeEngine(decoder, self.chat, facts)
+
+    def decoder(self, drafting: Drafting, draft_length: int, rows: int, length: int, load: Load) -> Decoder:
+        """The loop of one pair over `rows` rows of `length` slots or more."""
         plan = Plan(
-            draft_length=draft_length, rows=concurrency, length=steps * _SLOT_STEP, static=self._static,
+            draft_length=draft_length, rows=rows, length=length, static=self.static,
             sampling=load.sampling, stops=self.chat.stops, device=self._device,
         )  # fmt: skip
-        proposer = self._proposer(plan, settings)
-        width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self._static else None
-        lossy: Relaxed | None = None
-        if self._engine["acceptance"] == "relaxed" and draft_length:
-            if load.sampling.temperature > 0:
-                raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
-            lossy = self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
+        proposer = self._proposer(plan, plugins.translated("native", drafting, draft_length))
+        width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self.static else None
         slots = self._shared_slots(self.target, plan, drafting=False)
-        decoder = Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
-        facts = {**facts_of(proposer), "acceptance": _rule(load, lossy), "settings": settings}
-        return NativeEngine(decoder, self.chat, facts)
+        lossy = self._lossy(draft_length, load)
+        return Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
+
+    def _lossy(self, draft_length: int, load: Load) -> Relaxed | None:
+        if self._engine["acceptance"] != "relaxed" or not draft_length:
+            return None
+        if load.sampling.temperature > 0:
+            raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
+        return self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
 
     def _proposer(self, plan: Plan, settings: dict[str, Any]) -> Proposer | None:
         module = settings.pop("module", None)
