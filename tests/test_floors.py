@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors content",
-    "catalog library plugins settings environment files stats trained prepared native serving",
+    "catalog library plugins settings environment files stats trained prepared costs modelfacts native serving",
     "task runner sizing workload prepare measure results columns pairing sources drafters backends metrics",
-    "sweep summarise recommend validate leaderboard compare report advise",
+    "sweep summarise recommend validate profiles leaderboard compare report advise",
     "cli",
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms.split()}
@@ -32,9 +32,9 @@ ALLOWED = {
     "tokenizers": {"native", "backends/native"},
     "pandas": {"results", "summarise", "columns", "leaderboard", "compare", "report"},
     "pyarrow": {"sources", "prepare", "prepared"},
-    "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
+    "huggingface_hub": {"prepare/origins", "native/counting", "native/weights", "modelfacts"},
     "tiktoken": {"prepare/lengths"},
-    "pydantic": {"catalog", "results", "validate"},
+    "pydantic": {"catalog", "results", "validate", "profiles"},
     "yaml": {"catalog"},
     "typer": {"cli"},
     "rich": {"cli"},

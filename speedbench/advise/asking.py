@@ -89,7 +89,9 @@ def _deployment(asked: Asked) -> Deployment:
     facts = _facts(asked)
     if facts.heads % asked.gpus:
         raise UserError(f"--gpus {asked.gpus}: {facts.name} has {facts.heads} query heads, which do not divide by it")
-    wide = facts.weight_bytes if asked.weights is None else modelfacts.weight_bytes(asked.weights)
+    loaded = str(asked.profile.target.get("dtype", "")) if asked.profile and asked.hardware is None else ""
+    format = asked.weights or (loaded if loaded in modelfacts.DTYPES else None)
+    wide = facts.weight_bytes if format is None else modelfacts.weight_bytes(format)
     entry = (2.0 if wide < 4 else 4.0) if asked.kv is None else modelfacts.weight_bytes(asked.kv)
     return Deployment(
         facts=facts, hardware=_hardware(asked), gpus=asked.gpus, weight_bytes=wide, kv_bytes=entry

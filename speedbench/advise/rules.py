@@ -52,7 +52,9 @@ def every(ground: Ground, choice: Choice, rooms: Mapping[str, Room]) -> list[Gui
         found.append(_silent(1, "D up to which linear layers have room", str(error)))
     start = _hybrid(guidelines.attention_start(on.local_group, latent=latent, share=share), on)
     found.append(_beside(start, speeds, best, by))
-    nearby = guidelines.align(on.local_group, d or max(1, int(start.value or 1)), latent=latent, share=share)
+    nearby = guidelines.align(
+        on.local_group, d or min(guidelines.MOST, max(1, int(start.value or 1))), latent=latent, share=share
+    )
     found.append(_beside(nearby, speeds, best, by))
     found += [_latency(ground, curve, choice, speeds, by) for curve in ground.curves]
     return [*found, _mechanism(choice, speeds, best, by, rooms)]

@@ -46,6 +46,8 @@ def print_advice(advice: Advice) -> None:
     _print_frontier(out, advice)
     for each in advice.schedules[:1]:
         _print_schedule(out, each)
+    if not advice.schedules:
+        out.print("no schedule: at no batch does a drafter pay for sure")
     for warning in advice.warnings:
         out.print(plain(f"warning: {warning}"), style="yellow", soft_wrap=True)
 

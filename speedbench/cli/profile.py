@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -65,7 +65,8 @@ def command(
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UserError(f"--out {out}: should be a file in a folder that is there")
     err = console(stderr=True)
-    with plugins.load("backends", "native").open(wanted) as session:
+    with plugins.load("backends", "native").open(wanted) as opened:
+        session = cast("NativeSession", opened)
         lists = _lists(draft_length, batch, context, cuda=session.target.device.type == "cuda")
         for each in draftings:
             runners.check(wanted, each, lists["-D"])
@@ -101,8 +102,8 @@ def _profile(
     from speedbench.environment import snapshot
     from speedbench.errors import UserError
     from speedbench.native.profile import course
-    from speedbench.native.profile.passes import Grid
-    from speedbench.native.profile.studies import Shape
+    from speedbench.native.profile.passes import Build, Grid
+    from speedbench.native.profile.studies import Shape, attention_kernel
     from speedbench.types import Load, Profile, Sampling
 
     target, lengths, contexts = session.target, lists["-D"], lists["--context"]
@@ -116,15 +117,16 @@ def _profile(
         for d in lengths:  # what cannot be made is refused before anything is timed
             proposer = session.decoder(each, d, 1, 64, load).proposer
             facts[each.label] = dict(proposer.facts) if proposer else {}
+
+    def builder(drafting: Drafting) -> Build:
+        return lambda d, rows, length: session.decoder(drafting, d, rows, length, load)
+
     config = _plain(target.config.to_dict())
     model = modelfacts.of(config, str(session.facts["model"]))
     asked = course.Course(
         grid=Grid(
             batches=tuple(lists["--batch"]), lengths=(0, *lengths), contexts=tuple(contexts), static=session.static,
-            drafters=tuple(
-                (each.label, lambda d, rows, length, one=each: session.decoder(one, d, rows, length, load))
-                for each in draftings
-            ),
+            drafters=tuple((each.label, builder(each)) for each in draftings),
         ),
         seconds=60 * minutes, gemm=_size(target) if gemm is None else gemm, attention_context=max(contexts),
         shape=Shape(kv_heads=model.kv_heads, head_dim=model.head_dim, group=model.group),
@@ -136,7 +138,7 @@ def _profile(
         target=session.facts, config=config, environment=snapshot(), timed=found.timed, kernels=found.kernels,
         peaks=found.peaks, prefill=found.prefill, noise=found.noise, drafters=facts,
         settings={"minutes": minutes, "gemm": asked.gemm, **{key.strip("-"): value for key, value in lists.items()}},
-        notes=found.notes, kernel_name=course.studies.attention_kernel(target.device) if asked.gemm else None,
+        notes=found.notes, kernel_name=attention_kernel(target.device) if asked.gemm else None,
     )  # fmt: skip
 
 
@@ -186,11 +188,12 @@ def _tables(found: Profile) -> list[Any]:
             f"{1e3 * each.verify:.2f}", drafted, f"{1e3 * each.other:.2f}", f"{100 * each.spread:.0f} %",
         )  # fmt: skip
     made = [passes]
-    for study, title in (("gemm", f"linear layer, {found.settings.get('gemm')}²"), ("attention", found.kernel_name)):
+    titles = {"gemm": f"linear layer, {found.settings.get('gemm')}²", "attention": found.kernel_name or "attention"}
+    for study, title in titles.items():
         kernels = [each for each in found.kernels if each.study == study]
         if not kernels:
             continue
-        table = blank(plain(str(title)))
+        table = blank(plain(title))
         for name in ("B", "D", "rows", "µs", "GFLOPS", "roofline share", "bound"):
             table.add_column(name, justify="right")
         for one in kernels:

@@ -62,7 +62,7 @@ class Box:
         for name, of in _SIDES.items():
             low, high = min(map(of, self.places)), max(map(of, self.places))
             if not low * (1 - 1e-9) <= of(place) <= high * (1 + 1e-9):
-                return f"{name} {of(place):g} is outside the measured {low:g} to {high:g}"
+                return f"{name}={of(place):g} is outside the measured {low:g} to {high:g}"
         return None
 
 

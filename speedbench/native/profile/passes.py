@@ -55,6 +55,10 @@ class Arm:
         self.draft.append(median(each.draft or 0.0 for each in passes))
         self.other.append(median(each.other or 0.0 for each in passes))
 
+    def forget(self) -> None:
+        for each in (self.verify, self.draft, self.other):
+            each.clear()
+
     def timed(self, batch: int, context: int, again: Arm | None) -> Timed:
         ordered = sorted(self.verify)
         low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
@@ -100,7 +104,7 @@ def measure(arms: Sequence[Arm], batch: int, context: int, deadline: float) -> l
     for arm in arms:
         arm.decoder.fill()
         arm.burst()  # warms up; not kept
-        arm.verify.clear(), arm.draft.clear(), arm.other.clear()
+        arm.forget()
     for turn in range(ROUNDS):
         if turn >= FEWEST and time.perf_counter() > deadline:
             break

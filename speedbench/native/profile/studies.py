@@ -74,7 +74,7 @@ def products(
     count = max(1, min(64, COLD // one))
     weights = [torch.randn(size, size, device=device).to(dtype) for _ in range(count)]
     timed: dict[int, float] = {}
-    found = []
+    found: list[Kernel] = []
     for batch in batches:
         for d in lengths:
             rows = batch * (1 + d)
