@@ -8,8 +8,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 from timings import dense, moe, timed
 
 from speedbench.costs.linear import LIMIT, Place, Refused, fit
@@ -27,16 +28,12 @@ def place(batch: float, draft_length: float, context: float = 1024) -> Place:
 # ---- non-negative least squares ------------------------------------------------------------------------------------
 
 
-@given(
-    st.integers(0, 2**32 - 1),
-    st.integers(3, 24),
-    st.integers(1, 6),
-)
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(3, 24), st.integers(1, 6))
 def test_nnls_agrees_with_scipy(seed: int, rows: int, columns: int) -> None:
-    scipy = pytest.importorskip("scipy.optimize")
     dice = np.random.default_rng(seed)
     a, b = dice.normal(size=(rows, columns)), dice.normal(size=rows)
-    ours, theirs = nnls(a, b), scipy.nnls(a, b)[0]
+    ours, theirs = nnls(a, b), optimize.nnls(a, b)[0]
     assert (ours >= 0).all()
     assert np.linalg.norm(a @ ours - b) <= np.linalg.norm(a @ theirs - b) + 1e-8
 
@@ -142,7 +139,9 @@ def test_every_point_is_predicted_without_itself() -> None:
 
 def test_a_knee_is_found_where_products_turn_compute_bound_and_only_there() -> None:
     batches, lengths = (1, 2, 4, 8, 16, 32, 64, 128, 256), (0, 1, 3)
-    bent = [(b, d, 1024, 5e-3 + 1e-5 * b * (1 + d) + 4e-5 * max(0, b * (1 + d) - 200)) for b in batches for d in lengths]
+    bent = [
+        (b, d, 1024, 5e-3 + 1e-5 * b * (1 + d) + 4e-5 * max(0, b * (1 + d) - 200)) for b in batches for d in lengths
+    ]
     straight = [(b, d, 1024, 5e-3 + 1e-5 * b * (1 + d)) for b in batches for d in lengths]
     knee = Passes([timed(*row) for row in bent], dense.facts).verifying.knee
     assert knee is not None
@@ -162,7 +161,7 @@ def test_drafting_is_linear_in_rows_and_steps_and_its_error_a_share_of_the_pass(
     ]
     found = Passes([*plain, *drafted], dense.facts).draft("eagle3", place(16, 7, 32768))
     assert found.seconds == pytest.approx(drafting(16, 7), rel=0.02)
-    with pytest.raises(Refused, match="no 'mtp'; it has eagle3|has no 'mtp'"):
+    with pytest.raises(Refused, match="has no 'mtp'; it has eagle3"):
         Passes([*plain, *drafted], dense.facts).draft("mtp", place(16, 7))
 
 

@@ -20,6 +20,9 @@ from speedbench.types import Mixture
 MOST = 32
 """Drafts beyond which no D is proposed: no published acceptance length gains there."""
 
+FULL_TILE = 0.9
+"""Share of a tile's rows in use that has to do where no D nearby fills it."""
+
 FAR = 1000
 """The largest D that is looked for."""
 
@@ -118,7 +121,7 @@ def attention_start(group: int, *, latent: bool = False, share: float | None = N
 def align(
     group: int, draft_length: int, *, latent: bool = False, share: float | None = None, tile: int = TILE
 ) -> Guideline:
-    """The D nearest to `draft_length` that fills attention's tiles; where none below MOST does, the one that best does.
+    """The D nearest to `draft_length`, within a tile of it, that fills attention's tiles, or all but fills them.
 
     Of two as near, the smaller. It concerns a D beyond the first full tile only.
     """
@@ -128,12 +131,9 @@ def align(
         why = "latent attention fills its tile without drafts"
         return Guideline(number=3, title=title, value=None, why=why, applies=False, inputs=inputs)
     step = tile // math.gcd(tile, group)
-    exact = [d for d in range(step - 1, MOST + 1, step) if d]
-    if exact:
-        value = min(exact, key=lambda d: (abs(d - draft_length), d))
-    else:
-        near = range(max(1, draft_length - step // 4), min(MOST, draft_length + step // 4) + 1)
-        value = max(near, key=lambda d: (round(fullness(group, d, tile), 3), -abs(d - draft_length), -d))
+    near = range(max(1, draft_length - tile // group), min(MOST, draft_length + tile // group) + 1)
+    good = [d for d in near if (1 + d) % step == 0] or [d for d in near if fullness(group, d, tile) >= FULL_TILE]
+    value = min(good or [draft_length], key=lambda d: (abs(d - draft_length), d))
     here, there = fullness(group, draft_length, tile), fullness(group, value, tile)
     why = f"D={draft_length} uses {100 * here:.0f} % of its tiles' rows, D={value} {100 * there:.0f} %"
     beyond = group * (1 + draft_length) > tile

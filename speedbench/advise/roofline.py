@@ -40,7 +40,13 @@ class Deployment:
     @property
     def memory_rate(self) -> float:
         """Bytes a second that one device is taken to reach."""
-        return self.hardware.bandwidth * (1.0 if self.hardware.measured else MEMORY_SHARE)
+        return self.bandwidth * (1.0 if self.hardware.measured else MEMORY_SHARE)
+
+    @property
+    def bandwidth(self) -> float:
+        if self.hardware.bandwidth is None:
+            raise Refused(f"the memory bandwidth of {self.hardware.name} is not known: profile with its studies")
+        return self.hardware.bandwidth
 
     @property
     def format(self) -> str:
@@ -50,8 +56,7 @@ class Deployment:
         known = [dtype for dtype in order[wanted] if dtype in self.hardware.flops]
         if not known:
             raise Refused(
-                f"{self.hardware.name} has no published FLOPS for {wanted}; measure with speedbench profile, and give "
-                "--profile"
+                f"the FLOPS of {self.hardware.name} for {wanted} are not known; measure them with speedbench profile"
             )
         return known[0]
 
@@ -66,7 +71,7 @@ class Deployment:
     @property
     def turning_rows(self) -> float:
         """M* = F·w / (2·BW): rows at which a product stops waiting for its weights; of the peaks themselves."""
-        return self.peak * self.weight_bytes / (2 * self.hardware.bandwidth)
+        return self.peak * self.weight_bytes / (2 * self.bandwidth)
 
     @property
     def local_group(self) -> int:

@@ -14,7 +14,7 @@ class Hardware:
 
     name: str
     title: str
-    bandwidth: float
+    bandwidth: float | None
     """Bytes a second of its memory."""
     memory: float | None
     """Bytes."""
