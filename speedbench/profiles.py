@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 from pydantic import TypeAdapter
 
@@ -15,7 +16,7 @@ from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.files import document, dumps, finite, write_whole
 from speedbench.stats import answered, full_passes, percentile
-from speedbench.types import Cell, Measured, Pass, Profile, Timed
+from speedbench.types import Cell, Measured, Pass, Prefill, Profile, Timed
 
 SCHEMA = 1
 
@@ -60,6 +61,7 @@ def of_run(run: results.Run) -> Profile:
     return Profile(
         target=config.get("target", {}), config={}, environment=run.document["processes"][-1], timed=tuple(timed),
         drafters=config.get("drafters", {}), notes=(f"the passes of the run {run.name}",),
+        prefill=_prefill(run.measured),
     )  # fmt: skip
 
 
@@ -73,14 +75,21 @@ def _timed(measured: Measured, context: int) -> list[Timed]:
 
 
 def _summed(cell: Cell, passes: Sequence[Pass], context: int, drafter: str | None) -> Timed:
+    """Means, as a run's own T_verif and T_draft are, so that they explain its speedups."""
     verify = [each.verify or 0.0 for each in passes]
-    low, middle, high = (percentile(verify, q) or 0.0 for q in (10, 50, 90))
+    low, high = (percentile(verify, q) or 0.0 for q in (10, 90))
     return Timed(
-        drafter=drafter, batch=cell.concurrency, draft_length=cell.draft_length, context=context, verify=middle,
-        draft=None if drafter is None else percentile([each.draft or 0.0 for each in passes], 50),
-        other=percentile([each.other or 0.0 for each in passes], 50) or 0.0,
-        spread=(high - low) / middle, rounds=len(passes),
+        drafter=drafter, batch=cell.concurrency, draft_length=cell.draft_length, context=context, verify=fmean(verify),
+        draft=None if drafter is None else fmean(each.draft or 0.0 for each in passes),
+        other=fmean(each.other or 0.0 for each in passes), spread=(high - low) / fmean(verify), rounds=len(passes),
     )  # fmt: skip
+
+
+def _prefill(measured: Sequence[Measured]) -> Prefill | None:
+    """Of the baselines, whose prefills are the target's alone."""
+    told = [r for each in measured if each.cell.is_baseline for r in answered(each) if r.prefill is not None]
+    seconds = sum(record.prefill or 0.0 for record in told)
+    return Prefill(tokens=sum(record.prompt_tokens for record in told), seconds=seconds) if told else None
 
 
 def _context(measured: Sequence[Measured]) -> int:

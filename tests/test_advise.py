@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import measured, record, steps
+from builders import measured, passed, record, steps
 from scripts import Bench
 from timings import Law, dense, timed
 
@@ -26,6 +26,7 @@ from speedbench.cli.document import metrics
 from speedbench.costs.linear import Place, Refused
 from speedbench.costs.passes import Passes
 from speedbench.errors import UserError
+from speedbench.results import Run
 from speedbench.summarise import results
 from speedbench.types import Prefill, Profile
 
@@ -312,6 +313,25 @@ def test_a_profile_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     profiles.write(path, profile())
     assert profiles.read(path) == profile()
+
+
+def test_a_run_is_a_profile_of_its_full_passes_by_their_means() -> None:
+    plain = measured(
+        record(steps(*[0] * 10, d=0)), d=0, b=2, passes=[passed(verify=0.010, other=0.001, batch=2)] * 9
+        + [passed(verify=0.020, batch=2), passed(verify=9.0, batch=1)],  # the last with a place of the batch free
+    )  # fmt: skip
+    some = measured(
+        record(steps(*[1] * 10, d=2)), d=2, b=2, passes=[passed(verify=0.012, draft=0.003, batch=2, d=2)] * 6
+        + [passed(verify=0.5, batch=2, d=1)],  # narrower than 1 + D
+    )  # fmt: skip
+    document = {"config": {"task": {}, "draftings": [], "target": {"dtype": "float32"}}, "processes": [{}]}
+    found = profiles.of_run(Run(path=Path("r"), document=document, measured=(plain, some), noise=()))
+    points = {(each.drafter, each.draft_length): each for each in found.timed}
+    assert points.keys() == {(None, 0), (None, 2), ("ngram", 2)}
+    assert points[None, 0].verify == pytest.approx(0.011)  # (9·10 + 20) / 10 ms
+    assert points[None, 2].verify == points["ngram", 2].verify == pytest.approx(0.012)
+    assert points["ngram", 2].draft == pytest.approx(0.003)
+    assert {each.context for each in found.timed} == {13}  # 5 of the prompt, and half of 11 and of 21: 5 + 8
 
 
 @pytest.mark.parametrize(

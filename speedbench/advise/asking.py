@@ -115,7 +115,7 @@ def _hardware(asked: Asked) -> Hardware:
     peaks = asked.profile.peaks
     return Hardware(
         name="this machine", title="the profiled machine", memory=None, link=None, source=asked.profile_name,
-        bandwidth=peaks and peaks.bandwidth, measured=True,
+        bandwidth=None if peaks is None else peaks.bandwidth, measured=True,
         flops={} if peaks is None or peaks.flops is None else {peaks.dtype: peaks.flops},
     )  # fmt: skip
 

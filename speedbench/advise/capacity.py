@@ -38,7 +38,9 @@ class Need:
     ttft_p95: float | None
     tpot_p95: float | None
     output_tps: float | None
-    """Of the whole fleet."""
+    """Tokens a second of the whole fleet, prefills and idling in it."""
+    decode_tps: float | None
+    """Of one replica while it decodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +188,10 @@ def _need(wanted: Wanted, mix: Mix, advice: Advice, name: str, rate: Rate, prefi
     while not enough(high):
         high *= 2
         if high > MOST:
-            return Need(mechanism=name, replicas=None, gpus=None, busy=None, batch=None, ttft_p95=None, tpot_p95=None,
-                        output_tps=None)  # fmt: skip
+            return Need(
+                mechanism=name, replicas=None, gpus=None, busy=None, batch=None, ttft_p95=None, tpot_p95=None,
+                output_tps=None, decode_tps=None,
+            )  # fmt: skip
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -199,6 +203,7 @@ def _as_need(name: str, found: Served, replicas: int, advice: Advice) -> Need:
     return Need(
         mechanism=name, replicas=replicas, gpus=replicas * advice.question.ground.on.gpus, busy=found.busy,
         batch=found.batch, ttft_p95=found.ttft_p95, tpot_p95=found.tpot_p95, output_tps=found.output_tps,
+        decode_tps=found.decode_tps,
     )  # fmt: skip
 
 

@@ -140,7 +140,7 @@ class _Replica:
 
 
 def simulate(mix: Mix, rate: Rate, prefill: float, replicas: int) -> Served:
-    """Requests go to the replica with the least to do; all that came are served to their end.
+    """Each request goes to the less loaded of two replicas picked at random; all that came are served to their end.
 
     `prefill` is seconds per prompt token. With `closed`, there is one replica and the next request comes as one ends.
     """
@@ -151,17 +151,17 @@ def simulate(mix: Mix, rate: Rate, prefill: float, replicas: int) -> Served:
 
 
 def _open(mix: Mix, dice: np.random.Generator, fleet: Sequence[_Replica]) -> list[_Request]:
+    """The same requests at the same times, however large the fleet."""
     assert mix.rate is not None, "an open mix has a rate"
+    count = int(dice.poisson(mix.rate * mix.seconds))
+    times = np.sort(dice.uniform(0, mix.seconds, count)).tolist()
+    lengths, picks = _lengths(mix, dice, count), dice.random((count, 2)).tolist()
     done: list[_Request] = []
-    at = 0.0
-    while True:
-        at += float(dice.exponential(1 / mix.rate))
-        if at > mix.seconds:
-            break
-        for replica in fleet:
+    for at, (prompt, output), pair in zip(times, lengths, picks, strict=True):
+        two = [fleet[int(pick * len(fleet))] for pick in pair]
+        for replica in two:
             done += replica.run(at)
-        least = min(fleet, key=lambda replica: (replica.load, replica.now))
-        least.waiting.append(_request(mix, dice, at))
+        min(two, key=lambda replica: replica.load).waiting.append(_Request(at, prompt, output))
     for replica in fleet:
         done += replica.run(math.inf)
     return done
@@ -169,27 +169,30 @@ def _open(mix: Mix, dice: np.random.Generator, fleet: Sequence[_Replica]) -> lis
 
 def _closed(mix: Mix, dice: np.random.Generator, replica: _Replica) -> list[_Request]:
     done: list[_Request] = []
-    for _ in range(mix.closed or 0):
-        replica.waiting.append(_request(mix, dice, 0.0))
-    while replica.load:
+    spare = iter(_lengths(mix, dice, mix.closed or 0))
+    coming = mix.closed or 0
+    while True:
+        for _ in range(coming):
+            found = next(spare, None)
+            if found is None:
+                spare = iter(_lengths(mix, dice, 1000))
+                found = next(spare)
+            replica.waiting.append(_Request(replica.now, *found))
         ended = replica.run(math.nextafter(replica.now, math.inf))
         done += ended
-        for _ in ended:
-            if replica.now < mix.seconds:
-                replica.waiting.append(_request(mix, dice, replica.now))
-    return done
+        coming = len(ended) if replica.now < mix.seconds else 0
+        if not (replica.load or coming):
+            return done
 
 
-def _request(mix: Mix, dice: np.random.Generator, at: float) -> _Request:
+def _lengths(mix: Mix, dice: np.random.Generator, count: int) -> list[list[float]]:
+    """Prompt and output of so many requests: whole, at least 1, log-normal about the means of their kinds."""
     shares = np.asarray([kind.share for kind in mix.kinds])
-    kind = mix.kinds[int(dice.choice(len(mix.kinds), p=shares / shares.sum()))]
-    return _Request(at, _length(kind.prompt, kind.spread, dice), _length(kind.output, kind.spread, dice))
-
-
-def _length(mean: float, spread: float, dice: np.random.Generator) -> float:
-    """Whole and at least 1; log-normal of this mean and relative deviation."""
-    width = math.sqrt(math.log1p(spread**2))
-    return float(max(1, round(mean * math.exp(width * float(dice.standard_normal()) - width**2 / 2))))
+    which = dice.choice(len(mix.kinds), count, p=shares / shares.sum())
+    means = np.asarray([(kind.prompt, kind.output) for kind in mix.kinds])[which]
+    width = np.sqrt(np.log1p(np.asarray([kind.spread for kind in mix.kinds])[which] ** 2))[:, None]
+    drawn = means * np.exp(width * dice.standard_normal((count, 2)) - width**2 / 2)
+    return [[float(x) for x in row] for row in np.maximum(1, np.round(drawn)).tolist()]
 
 
 def _served(done: Sequence[_Request], fleet: Sequence[_Replica]) -> Served:

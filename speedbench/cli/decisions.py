@@ -158,11 +158,28 @@ def print_plan(plan: Plan) -> None:
     """How many devices each mechanism needs."""
     out = console()
     made = blank(plan.title)
-    for title in ("mechanism", "replicas", "GPUs", "busy", "mean B", "TTFT p95 s", "TPOT p95 ms", "tok/s"):
+    for title in (
+        "mechanism",
+        "replicas",
+        "GPUs",
+        "busy",
+        "mean B",
+        "TTFT p95 s",
+        "TPOT p95 ms",
+        "tok/s",
+        "decode tok/s",
+    ):
         made.add_column(title, justify="left" if title == "mechanism" else "right")
     for each in plan.needs:
         counts = [UNKNOWN if n is None else str(n) for n in (each.replicas, each.gpus)]
-        known = (each.busy, each.batch, each.ttft_p95, each.tpot_p95 and 1e3 * each.tpot_p95, each.output_tps)
+        known = (
+            each.busy,
+            each.batch,
+            each.ttft_p95,
+            each.tpot_p95 and 1e3 * each.tpot_p95,
+            each.output_tps,
+            each.decode_tps,
+        )
         made.add_row(plain(each.mechanism), *counts, *(UNKNOWN if x is None else f"{x:.3g}" for x in known))
     out.print(made)
     for note in plan.notes:

@@ -13,7 +13,8 @@ from speedbench.types.values import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """Median seconds of a pass of `batch` rows, each 1 + `draft_length` tokens wide on `context` tokens before it."""
+    """Seconds of a pass of `batch` rows, each 1 + `draft_length` tokens wide on `context` tokens before it: medians
+    where it was profiled, means where a run was read."""
 
     drafter: str | None
     """None: nothing was drafted, the draft tokens were given."""
