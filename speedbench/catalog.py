@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from speedbench.content import folder
 from speedbench.errors import UnknownName, UserError
-from speedbench.types import Runner, Task
+from speedbench.types import Hardware, Runner, Task
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-Kind = Literal["tasks", "runners"]
+Kind = Literal["tasks", "runners", "hardware", "golden"]
 Schema = TypeVar("Schema", bound=BaseModel)
 
 FILES = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
@@ -78,6 +78,19 @@ class GatesFile(BaseModel):
     acknowledged: list[AcknowledgedFile] = []
 
 
+class HardwareFile(BaseModel):
+    """What a device's YAML may say: dense peaks in TB/s, TFLOPS, GB and GB/s one way."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    bandwidth_tbs: float = Field(gt=0)
+    memory_gb: float | None = Field(default=None, gt=0)
+    tflops: dict[Literal["float32", "bfloat16", "fp8", "fp4"], float] = {}
+    link_gbs: float | None = Field(default=None, gt=0)
+
+
 # ---- where definitions live -----------------------------------------------------------------------------------------
 
 
@@ -120,6 +133,30 @@ def runner(name: str) -> Runner:
 def gates(path: str) -> GatesFile:
     """The gates that results must pass, as a file has them."""
     return _validated(_text(Path(path), path), path, GatesFile)
+
+
+def hardware(name: str) -> Hardware:
+    """A shipped device by name, or the one in a .yaml."""
+    stem, _, spec = _definition("hardware", name, HardwareFile)
+    return Hardware(
+        name=stem,
+        title=spec.title,
+        bandwidth=spec.bandwidth_tbs * 1e12,
+        memory=spec.memory_gb and spec.memory_gb * 1e9,
+        flops={dtype: peak * 1e12 for dtype, peak in spec.tflops.items()},
+        link=spec.link_gbs and spec.link_gbs * 1e9,
+        source=spec.source,
+    )
+
+
+def golden(name: str) -> dict[str, Any]:
+    """Published acceptance lengths by target and mode, as InferenceX writes them: shipped by name, or in a .yaml."""
+    if name.endswith((".yaml", ".yml")):
+        return mapping(name)
+    if name not in names("golden"):
+        raise UnknownName("golden curve", name, names("golden"))
+    found = _tree(_text(folder("golden") / f"{name}.yaml", name), f"golden/{name}.yaml")[0]
+    return dict(found)
 
 
 def value(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where shipped content lies: tasks and runners inside the wheel, all of it beside the package in a checkout."""
+"""Where shipped content lies: all but the drafters inside the wheel, all of it beside the package in a checkout."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def folder(kind: str) -> Traversable:
-    """The folder `tasks`, `runners` or `drafters`. The wheel has no `drafters`: there it names a folder that is not."""
+    """The folder `tasks`, `runners`, `hardware`, `golden`, `models` or `drafters`; the wheel has no `drafters`."""
     package = files("speedbench")
     shipped = package / "_content" / kind
     return shipped if shipped.is_dir() else Path(str(package)).parent / kind

@@ -227,7 +227,8 @@ def _drawn(raw: np.random.PCG64, size: int, draws: int) -> Sums:
     taken = max(1, size - 1)
     picks = np.asarray(raw.random_raw(draws * taken) % np.uint64(size), dtype=np.int64).reshape(draws, taken)
     flat = (picks + size * np.arange(draws)[:, None]).ravel()
-    return np.bincount(flat, minlength=draws * size).reshape(draws, size) * (size / taken)
+    counts: Sums = np.bincount(flat, minlength=draws * size).reshape(draws, size) * (size / taken)
+    return counts
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:

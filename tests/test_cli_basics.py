@@ -71,7 +71,10 @@ def test_the_version_is_printed_by_both_spellings() -> None:
         (("list", "taks"), "error: no list named 'taks'. Did you mean 'tasks'?"),
         (("list", "tasks", "--jsn"), "No such option"),
         (("lst",), "No such command"),
-        (("list",), "error: list: needs one of tasks, runners, drafters, backends, metrics, executors"),
+        (
+            ("list",),
+            "error: list: needs one of tasks, runners, drafters, backends, metrics, executors, hardware, models, ",
+        ),
     ],
 )
 def test_bad_input_exits_2_and_says_what_is_wrong(words: tuple[str, ...], said: str) -> None:

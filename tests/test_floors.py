@@ -14,10 +14,11 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors content",
-    "catalog library plugins settings environment files locks attendant stats trained prepared native serving",
+    "catalog library plugins settings environment files locks attendant stats trained prepared costs modelfacts "
+    "native serving",
     "task runner sizing workload walk prepare measure results columns pairing untrusted "
     "sources drafters backends metrics",
-    "sweep executors replay summarise recommend validate leaderboard interchange compare report advise",
+    "sweep executors replay summarise recommend validate profiles leaderboard interchange compare report advise",
     "cli",
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms.split()}
@@ -33,9 +34,9 @@ ALLOWED = {
     "tokenizers": {"native", "backends/native"},
     "pandas": {"interchange/frames", "results", "summarise", "columns", "leaderboard", "compare", "report"},
     "pyarrow": {"sources", "prepare", "prepared", "replay"},
-    "huggingface_hub": {"prepare/origins", "native/counting", "native/weights"},
+    "huggingface_hub": {"prepare/origins", "native/counting", "native/weights", "modelfacts"},
     "tiktoken": {"prepare/lengths"},
-    "pydantic": {"catalog", "results", "compare", "leaderboard", "sweep/orders"},
+    "pydantic": {"catalog", "results", "compare", "leaderboard", "profiles", "sweep/orders"},
     "yaml": {"catalog", "interchange/acceptance"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -161,7 +161,8 @@ class NativeSession:
                 self.target.run = Graphed(self.target.run)
 
     @property
-    def _static(self) -> bool:
+    def static(self) -> bool:
+        """Whether every pass of a cell has the same shapes."""
         return any(self._engine[key] for key in ("static", "exact", "compile", "cuda_graphs"))
 
     def _shared_slots(self, model: Target, plan: Plan, *, drafting: bool = True) -> Slots:
@@ -230,37 +231,45 @@ class NativeSession:
         return min(prefills) / 256, min(passes)
 
     def engine(self, drafting: Drafting, draft_length: int, concurrency: int, load: Load) -> NativeEngine:
+        decoder = self.decoder(drafting, draft_length, concurrency, _length(load), load)
         settings = plugins.translated("native", drafting, draft_length)
-        plan = self._plan(draft_length, concurrency, load, static=self._static)
-        proposer = self._proposer(plan, settings)
-        width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self._static else None
-        lossy: Relaxed | None = None
-        if self._engine["acceptance"] == "relaxed" and draft_length:
-            if load.sampling.temperature > 0:
-                raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
-            lossy = self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
-        slots = self._shared_slots(self.target, plan, drafting=False)
-        decoder = Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
-        facts = {**facts_of(proposer), "acceptance": _rule(load, lossy), "settings": settings}
+        settings.pop("module", None)
+        lossy = self._lossy(draft_length, load)
+        facts = {**facts_of(decoder.proposer), "acceptance": _rule(load, lossy), "settings": settings}
         return NativeEngine(decoder, self.chat, facts)
+
+    def decoder(self, drafting: Drafting, draft_length: int, rows: int, length: int, load: Load) -> Decoder:
+        """The loop of one pair over `rows` rows of `length` slots or more."""
+        plan = self._plan(draft_length, rows, length, load, static=self.static)
+        proposer = self._proposer(plan, plugins.translated("native", drafting, draft_length))
+        width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self.static else None
+        slots = self._shared_slots(self.target, plan, drafting=False)
+        lossy = self._lossy(draft_length, load)
+        return Decoder(self.target, proposer, replace(plan, length=slots.length), slots, width=width, lossy=lossy)
+
+    def _lossy(self, draft_length: int, load: Load) -> Relaxed | None:
+        if self._engine["acceptance"] != "relaxed" or not draft_length:
+            return None
+        if load.sampling.temperature > 0:
+            raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
+        return self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
 
     def labellers(self, draftings: Sequence[Drafting], lengths: Sequence[int], load: Load) -> dict[str, Labeller]:
         """Every drafter as it is replayed over the target's answers, by label. Raises for one that cannot be."""
         assert load.longest is not None, "the answers are there"
+        length = _length(load)
         stage, found = Stage(self.target, load.longest, load.widest, load.sampling), {}
         for drafting in draftings:
-            plan = self._plan(load.widest, 1, load, static=False)
+            plan = self._plan(load.widest, 1, length, load, static=False)
             proposer = self._proposer(plan, plugins.translated("native", drafting, load.widest))
             if proposer is None:
                 raise UserError(f"drafter '{drafting.label}' proposes nothing, so there is nothing to replay")
             found[drafting.label] = labeller(drafting.label, proposer, stage, lengths)
         return found
 
-    def _plan(self, draft_length: int, rows: int, load: Load, *, static: bool) -> Plan:
-        assert load.longest is not None, "this session counts every prompt"
-        steps = -(-(load.longest + load.widest + 1) // _SLOT_STEP)
+    def _plan(self, draft_length: int, rows: int, length: int, load: Load, *, static: bool) -> Plan:
         return Plan(
-            draft_length=draft_length, rows=rows, length=steps * _SLOT_STEP, static=static,
+            draft_length=draft_length, rows=rows, length=length, static=static,
             sampling=load.sampling, stops=self.chat.stops, device=self._device,
         )  # fmt: skip
 
@@ -299,6 +308,12 @@ class NativeSession:
         began = time.perf_counter()
         self.target.forward(self._probed, token, [_SLOT_STEP // 2]).logits.max().item()
         return time.perf_counter() - began
+
+
+def _length(load: Load) -> int:
+    """Slots of a row."""
+    assert load.longest is not None, "this session counts every prompt"
+    return -(-(load.longest + load.widest + 1) // _SLOT_STEP) * _SLOT_STEP
 
 
 def _rule(load: Load, lossy: Relaxed | None) -> str:

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 def command(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="One of: tasks, runners, drafters, backends, metrics, executors.")
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="One of: tasks, runners, drafters, backends, metrics, executors, hardware, models, golden.",
+        ),
     ] = "",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Drafters compared, and what is known of those that are trained.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """List the tasks, runners, drafters, backends, metrics or executors that there are."""
+    """List the tasks, runners, drafters, backends, metrics or executors that there are, or what `advise` knows."""
     from speedbench.errors import UnknownName, UserError
 
     if not kind:  # not left to typer: 0.16 beside click 8.3 lets an absent argument through as None
@@ -63,6 +67,39 @@ def _runners() -> list[dict[str, Any]]:
 
     runners = [catalog.runner(name) for name in catalog.names("runners")]
     return [{"name": one.name, "title": one.title, "backend": one.backend, "model": one.model} for one in runners]
+
+
+def _hardware() -> list[dict[str, Any]]:
+    from speedbench import catalog
+
+    devices = [catalog.hardware(name) for name in catalog.names("hardware")]
+    return [{"name": one.name, "title": one.title, "source": one.source} for one in devices]
+
+
+def _models() -> list[dict[str, Any]]:
+    from speedbench import modelfacts
+
+    models = [modelfacts.load(name) for name in modelfacts.shipped()]
+    return [
+        {
+            "name": one.name,
+            "title": f"{one.parameters / 1e9:.0f} B parameters, {one.active_parameters / 1e9:.0f} B active, "
+            f"G={one.group}, full attention in {one.full} of {one.layers} layers",
+        }
+        for one in models
+    ]
+
+
+def _golden() -> list[dict[str, Any]]:
+    from speedbench import catalog
+
+    found = []
+    for name in catalog.names("golden"):
+        targets = {key: modes for key, modes in catalog.golden(name).items() if not key.startswith("_")}
+        found.append(
+            {"name": name, "title": ", ".join(targets), "modes": [m for each in targets.values() for m in each]}
+        )
+    return found
 
 
 def _every_drafter() -> list[Drafter]:
@@ -187,4 +224,7 @@ LISTS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "backends": _backends,
     "metrics": _metrics,
     "executors": _executors,
+    "hardware": _hardware,
+    "models": _models,
+    "golden": _golden,
 }

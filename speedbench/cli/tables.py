@@ -54,7 +54,7 @@ def _width(column: Column, found: Sequence[Result]) -> int:
 
 
 def _cells(found: Sequence[Result], columns: Sequence[Column]) -> Table:
-    table = _table()
+    table = blank()
     for column in columns:
         table.add_column(column.title, justify="left" if column.title == "drafter" else "right")
     for result in found:
@@ -66,7 +66,7 @@ def _cells(found: Sequence[Result], columns: Sequence[Column]) -> Table:
 def categories(result: Result, by: str = "category") -> Table:
     """AL and speed of one cell by category, or by what its categories were put to stand for."""
     names = ("al", "acceptance_rate", "effective_d", "decode_tps", "speedup", "lossless")
-    table = _table(plain(f"{result.cell.key} by {by}"))
+    table = blank(plain(f"{result.cell.key} by {by}"))
     table.add_column(plain(by), overflow="fold")
     for name in ("n", *names):
         table.add_column(name, justify="right", overflow="fold")
@@ -78,7 +78,7 @@ def categories(result: Result, by: str = "category") -> Table:
 
 def positions(result: Result) -> Table:
     """Acceptance by draft position, both ways of saying it."""
-    table = _table(f"{result.cell.key} by draft position")
+    table = blank(f"{result.cell.key} by draft position")
     for title in ("i", "accepted_at marginal", "accepted_at conditional", "steps that accepted exactly i"):
         table.add_column(title, justify="right", overflow="fold")
     for i in range(result.cell.draft_length + 1):
@@ -89,7 +89,7 @@ def positions(result: Result) -> Table:
 
 def buckets(result: Result, lows: Mapping[str, Sequence[int]]) -> Table:
     """Acceptance length by tokens before a step: of the whole context, then of the answer."""
-    table = _table(f"{result.cell.key} by context")
+    table = blank(f"{result.cell.key} by context")
     table.add_column("tokens", overflow="fold")
     for title in ("al", "n"):
         table.add_column(title, justify="right", overflow="fold")
@@ -125,5 +125,6 @@ def _text(found: Measurement | None) -> str:
     return f"{point} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def _table(title: str | None = None) -> Table:
+def blank(title: str | None = None) -> Table:
+    """An empty table in the house style."""
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
+from speedbench.types.machine import Hardware, Mixture, ModelFacts
+from speedbench.types.profile import Kernel, Peaks, Prefill, Priced, Profile, Timed
 from speedbench.types.replay import Answer, Chances, Labeller, Matches, Table, Tables
 from speedbench.types.tasks import Request, Sized, Task
 from speedbench.types.values import (
@@ -42,7 +44,9 @@ __all__ = [
     "Executor",
     "Finish",
     "Fit",
+    "Hardware",
     "Job",
+    "Kernel",
     "Labeller",
     "Load",
     "Matches",
@@ -50,8 +54,14 @@ __all__ = [
     "Measurement",
     "Metric",
     "Mismatch",
+    "Mixture",
+    "ModelFacts",
     "Origin",
     "Pass",
+    "Peaks",
+    "Prefill",
+    "Priced",
+    "Profile",
     "Record",
     "Request",
     "Result",
@@ -64,5 +74,6 @@ __all__ = [
     "Table",
     "Tables",
     "Task",
+    "Timed",
     "Workers",
 ]

@@ -1,0 +1,1 @@
+"""Times without a task: passes of forced acceptance, and kernels by themselves."""
