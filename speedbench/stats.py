@@ -227,8 +227,8 @@ def _drawn(raw: np.random.PCG64, size: int, draws: int) -> Sums:
     taken = max(1, size - 1)
     picks = np.asarray(raw.random_raw(draws * taken) % np.uint64(size), dtype=np.int64).reshape(draws, taken)
     flat = (picks + size * np.arange(draws)[:, None]).ravel()
-    counts: Sums = np.bincount(flat, minlength=draws * size).reshape(draws, size) * (size / taken)
-    return counts
+    counts = np.bincount(flat, minlength=draws * size).reshape(draws, size)
+    return np.asarray(counts * (size / taken), dtype=np.float64)
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:
