@@ -226,6 +226,12 @@ def test_a_run_that_asked_or_spoke_otherwise_is_refused(small: Small) -> None:
     unnamed = small.replay("--outputs", str(run), drafter="ngram")
     assert "name its file with --task" in unnamed.err
     document = json.loads((run / "run.json").read_text("utf-8"))
+    document["config"]["runner"]["engine"]["acceptance"] = "relaxed"
+    (run / "run.json").write_text(json.dumps(document), "utf-8")
+    for source in ("--outputs", "--from-steps"):
+        lossy = small("replay", source, str(run), "--task", small.asked, "-D", "1")
+        assert "engine.acceptance is 'relaxed', a lossy rule" in lossy.err
+    del document["config"]["runner"]["engine"]["acceptance"]
     document["config"]["target"]["template_sha"] = "0" * 16
     (run / "run.json").write_text(json.dumps(document), "utf-8")
     spoken = small.replay("--outputs", str(run), "--task", small.asked, drafter="ngram")
@@ -241,6 +247,8 @@ def test_a_run_that_asked_or_spoke_otherwise_is_refused(small: Small) -> None:
         (["--task", "demo", "--runner", "vllm-h200"], "a replay runs on 'native'"),
         (["--task", "demo", "--set", "engine.acceptance=relaxed"], "a lossy rule"),
         (["--task", "demo", "-D", "0"], "'0' is out of range"),
+        (["--outputs", "run", "--top-k", "4"], "--top-k has no effect with --outputs"),
+        (["--from-trace", "run", "--drafter", "ngram"], "--drafter has no effect with --from-trace"),
         (["--task", "demo", "--drafter", "ngrm"], "Did you mean 'ngram'?"),
     ],
 )

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 RUNNER, DRAFTER, LENGTHS = "smollm2-135m", "ngram,suffix", "1-8"
 
+SAMPLING, SIZE, MODEL = ("temperature", "top_k", "top_p", "seed"), ("limit", "max_tokens"), ("runner", "drafter", "set")
+IDLE = {
+    "a trace": (*MODEL, *SAMPLING, *SIZE),
+    "steps": (*MODEL, *SAMPLING, *SIZE),
+    "a run": (*SAMPLING, *SIZE),
+    "a file": SIZE,
+}
+"""Options that say nothing of a source, which has said it itself."""
+
 
 def command(
     outputs: Annotated[
@@ -64,10 +73,16 @@ def command(
     if len(sources) != 1:
         raise UserError(f"one of {', '.join(given)} or --task is needed (got {', '.join(sources) or 'none'})")
     options = {
-        "task": task, "outputs": outputs, "runner": runner, "drafter": drafter or DRAFTER, "set": set_ or [],
+        "task": task, "outputs": outputs, "runner": runner, "drafter": drafter, "set": set_ or [],
         "limit": limit, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
         "seed": seed, "out": out,
     }  # fmt: skip
+    kind = "a file" if outputs and outputs.endswith(".jsonl") else "a run" if outputs else ""
+    for key in IDLE.get("a trace" if from_trace else "steps" if from_steps else kind, ()):
+        if options[key]:
+            raise UserError(
+                f"--{key.replace('_', '-')} has no effect with {sources[0]}, which has said it; leave it out"
+            )
     lengths = None if draft_length is None else parse.integers(draft_length, "-D", low=1)
     if out is not None:
         refuse_occupied(Path(out), resume)
@@ -146,7 +161,7 @@ def _with_model(lengths: Sequence[int], options: Mapping[str, Any], *, resume: b
             "runner of the same model with --runner"
         )
     refuse_lossy(runner.engine)
-    labels = parse.names(options["drafter"], "--drafter", "drafter")
+    labels = parse.names(options["drafter"] or DRAFTER, "--drafter", "drafter")
     draftings = runners.draftings(runner, labels, overrides)
     for drafting in draftings:
         runners.check(runner, drafting, lengths)

@@ -61,8 +61,7 @@ def _doubts(run: Run) -> list[str]:
 
 
 def _drafted(measured: Measured) -> float | None:
-    accepted: float = 0
-    drafted: float = 0
+    accepted = drafted = 0.0
     for record in answered(measured):
         if record.counts is not None:
             if record.counts.accepted is None or record.counts.drafted is None:

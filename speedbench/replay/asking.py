@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,15 @@ def of_file(session: NativeSession, runner: Runner, path: Path, sampling: Sampli
     task = {
         "name": path.stem, "title": f"the answers of {path.name}", "version": 1, "licence": "unknown",
         "source": "outputs", "where": {"file": path.name}, "requests": len(ids), "representative": True,
+        "content_hash": _hash(found),
     }  # fmt: skip
     base = {"task": task, "request_ids": ids, "runner": asdict(runner)}
     return _there(base, found, sampling, f"the outputs in {path.name}", found.notes)
+
+
+def _hash(found: Outputs) -> str:
+    """What was asked, in 16 hex digits."""
+    return sha256("\n".join(each.prompt_sha for each in found.answers).encode()).hexdigest()[:16]
 
 
 def _there(base: Mapping[str, Any], found: Outputs, sampling: Sampling, source: str, notes: tuple[str, ...]) -> Asked:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from speedbench.errors import UserError
 from speedbench.replay import steps
-from speedbench.replay.run import Part
+from speedbench.replay.run import Part, refuse_lossy
 from speedbench.replay.trace import Labelled
 from speedbench.results import Run
 from speedbench.types import Drafting, Measured, Origin
@@ -27,6 +27,7 @@ class FromSteps:
 
 def from_steps(run: Run, lengths: Sequence[int] | None) -> FromSteps:
     """Of every drafter's cell at its largest D, the cells at smaller ones (`lengths`; None: all of them)."""
+    refuse_lossy(run.document["config"]["runner"]["engine"])
     widest: dict[str, Measured] = {}
     for each in run.measured:
         have = widest.get(each.cell.drafter)

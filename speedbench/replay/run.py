@@ -33,14 +33,12 @@ class Part:
     route: str
 
 
-def parts(
-    like: Mapping[str, Any], routes: Mapping[str, str], lengths: Sequence[int], origin: Origin, concurrency: int = 1
-) -> list[Part]:
+def parts(like: Mapping[str, Any], routes: Mapping[str, str], lengths: Sequence[int], origin: Origin) -> list[Part]:
     """The baseline, then every drafter at every D; `like` names task and runner."""
     every = [("none", 0), *((label, d) for label in routes for d in lengths)]
     return [
         Part(
-            cell=Cell(**like, drafter=label, draft_length=d, concurrency=concurrency, repeat=0),
+            cell=Cell(**like, drafter=label, draft_length=d, concurrency=1, repeat=0),
             origin=origin, route=routes.get(label, "no drafts"),
         )
         for label, d in every
@@ -160,5 +158,5 @@ def refuse_lossy(engine: Mapping[str, Any]) -> None:
     if engine.get("acceptance", "lossless") != "lossless":
         raise UserError(
             f"engine.acceptance is '{engine['acceptance']}', a lossy rule: the answer then depends on D, so that "
-            "nothing can be replayed; use --set engine.acceptance=lossless"
+            "nothing can be replayed; what ran with engine.acceptance=lossless can"
         )

@@ -56,10 +56,5 @@ def _verdicts(record: Record) -> Iterator[bool | None]:
         yield False if accepted < proposed else UNKNOWN
 
 
-def differs(record: Record, draft_length: int) -> bool:
-    """Whether the bounds differ for this answer at all."""
-    return table(record, draft_length, unknown=True) != table(record, draft_length, unknown=False)
-
-
 def records(measured: Measured) -> Sequence[Record]:
     return [record for record in measured.records if record.finish != "error" and record.output]
