@@ -90,10 +90,6 @@ class Passes:
         self._drafts: dict[str, Fit] = {}
         self.box = Box(tuple(_place(each) for each in self._plain))
 
-    @property
-    def drafters(self) -> tuple[str, ...]:
-        return tuple(self._drafted)
-
     @cached_property
     def verifying(self) -> Fit:
         """T_verif, fitted over all its points."""
@@ -164,8 +160,3 @@ def _priced(
         )
     seconds = model.at(place)
     return Priced(seconds=seconds, doubt=model.mean_error * (seconds + beside()), origin="estimated")
-
-
-def coefficients(model: Fit) -> Mapping[str, float]:
-    """By term, seconds for one of it."""
-    return dict(zip(model.names, model.coefficients, strict=True))
