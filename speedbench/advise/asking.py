@@ -121,8 +121,8 @@ def _hardware(asked: Asked) -> Hardware:
         raise UserError(f"--hardware or --profile: what times? Have: {', '.join(catalog.names('hardware'))}")
     peaks = asked.profile.peaks
     return Hardware(
-        name="this machine", title="the profiled machine", memory=_memory(asked.profile), link=None, source=asked.profile_name,
-        bandwidth=None if peaks is None else peaks.bandwidth, measured=True,
+        name="this machine", title="the profiled machine", memory=_memory(asked.profile), link=None,
+        source=asked.profile_name,        bandwidth=None if peaks is None else peaks.bandwidth, measured=True,
         flops={} if peaks is None or peaks.flops is None else {peaks.dtype: peaks.flops},
     )  # fmt: skip
 

@@ -57,7 +57,8 @@ def command(
     if not curves:
         raise UserError("--al: which acceptance lengths? A run's folder, a golden curve, or mtp=1:1.9,2:2.7")
     asked = asking.Asked(
-        curves=tuple(curves), seen=tuple(seen), targets=tuple(targets), profile=profiles.read(Path(profile)) if profile else None,
+        curves=tuple(curves), seen=tuple(seen), targets=tuple(targets),
+        profile=profiles.read(Path(profile)) if profile else None,
         profile_name=profile or "", model=model, hardware=hardware, gpus=gpus, weights=weights, kv=kv,
         batches=tuple(parse.integers(batch, "--batch", low=1)) if batch else None, context=context, answer=answer,
         user_tps=user_tps, rho=rho, externals=_pairs(external or [], "--external"),
