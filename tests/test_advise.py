@@ -47,7 +47,7 @@ def profile(law: Law = dense, *, draft: float = 1e-3, **given: Any) -> Profile:
 
 def asked(**given: Any) -> asking.Asked:
     fixed: dict[str, Any] = {
-        "curves": (curve(),), "seen": (), "profile": profile(), "profile_name": "p.json", "model": None,
+        "curves": (curve(),), "seen": (), "targets": (), "profile": profile(), "profile_name": "p.json", "model": None,
         "hardware": None, "gpus": 1, "weights": None, "kv": None, "batches": None, "context": None, "answer": None,
         "user_tps": None, "rho": None, "externals": {},
     }  # fmt: skip
@@ -177,6 +177,12 @@ def test_a_profile_and_a_curve_give_a_choice_for_each_batch_with_the_rules_besid
     assert "the same measured twice differed by up to 1.0 %" in " ".join(found.warnings)
     json.dumps(advice.to_json(found), allow_nan=False)
     assert rules[1].value is None  # the profile has no peaks
+
+
+def test_acceptance_of_another_target_than_the_times_is_said() -> None:
+    said = asking.question(asked(targets=("made up in bfloat16", "made up in float32"))).notes
+    assert said[0] == "the acceptance lengths are of made up in float32, the times of made up in bfloat16"
+    assert sum("the acceptance lengths are of" in each for each in said) == 1
 
 
 def test_a_rule_that_loses_to_what_was_measured_disagrees() -> None:

@@ -91,6 +91,14 @@ def test_a_measured_place_is_answered_with_what_was_measured() -> None:
     assert found.doubt == pytest.approx(found.seconds * 0.1 / 2)  # spread / √rounds
 
 
+def test_between_two_lengths_at_a_measured_batch_and_context_the_times_lie_on_a_line() -> None:
+    """A drafter that holds back proposes 2.5 of 3 on the mean; D = 0 and D = 3 were measured."""
+    passes = Passes([timed(*at, dense(*at)) for at in GRID], dense.facts)
+    found = passes.verify(place(8, 2.5, 32768))
+    assert found.origin == "derived"
+    assert found.seconds == pytest.approx(dense(8, 0, 32768) / 6 + dense(8, 3, 32768) * 5 / 6)
+
+
 @pytest.mark.parametrize(
     ("at", "said"),
     [

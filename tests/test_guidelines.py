@@ -20,7 +20,6 @@ from speedbench.advise.guidelines import (
     gemm_room,
     intensity,
     latency_limit,
-    low_latency,
     speedup,
 )
 from speedbench.advise.roofline import Deployment, Roofline
@@ -197,9 +196,9 @@ def test_without_draft_cost_the_longest_draft_wins_and_with_constant_acceptance_
 
 
 def test_a_drafter_as_deep_as_its_target_is_not_worth_it() -> None:
-    # AL(1) = 1.8 at ρ = 1: 1.8 / 2 = 0.9
-    assert low_latency(1.8, 1, 1.0) == 0.9
-    assert latency_limit(curve(d1=1.8), 1.0).value == 0
+    rule = latency_limit(curve(d1=1.8), 1.0)
+    assert rule.value == 0
+    assert "D=1 would give 0.90" in rule.why  # 1.8 / 2
 
 
 def test_the_marginal_rule_stops_where_the_next_draft_costs_more_than_it_brings() -> None:

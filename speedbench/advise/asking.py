@@ -31,6 +31,8 @@ class Asked:
 
     curves: tuple[Curve, ...]
     seen: tuple[Seen, ...]
+    targets: tuple[str, ...]
+    """What the runs among the curves were measured on, as `named` says it."""
     profile: Profile | None
     profile_name: str
     model: str | None
@@ -58,7 +60,12 @@ def question(asked: Asked) -> Question:
     if asked.profile is not None:
         passes = Passes(asked.profile.timed, on.facts)
         costs, by, share = passes, f"the times of {asked.profile_name}", _measured_share(passes)
-        notes = [*asked.profile.notes, *_fit_note(passes), *_noise_note(asked.profile)]
+        notes = [
+            *_other_targets(asked, asked.profile),
+            *asked.profile.notes,
+            *_fit_note(passes),
+            *_noise_note(asked.profile),
+        ]
     else:
         costs, by, share = roofline, f"the constants of {on.hardware.name}", _counted_share(roofline)
         notes = [
@@ -114,10 +121,19 @@ def _hardware(asked: Asked) -> Hardware:
         raise UserError(f"--hardware or --profile: what times? Have: {', '.join(catalog.names('hardware'))}")
     peaks = asked.profile.peaks
     return Hardware(
-        name="this machine", title="the profiled machine", memory=None, link=None, source=asked.profile_name,
-        bandwidth=None if peaks is None else peaks.bandwidth, measured=True,
+        name="this machine", title="the profiled machine", memory=_memory(asked.profile), link=None,
+        source=asked.profile_name,        bandwidth=None if peaks is None else peaks.bandwidth, measured=True,
         flops={} if peaks is None or peaks.flops is None else {peaks.dtype: peaks.flops},
     )  # fmt: skip
+
+
+def _memory(profile: Profile) -> float | None:
+    """Bytes of the device that was profiled."""
+    if str(profile.target.get("device", "")).startswith("cuda"):
+        found = (profile.environment.get("gpus") or [{}])[0].get("memory")
+    else:
+        found = (profile.environment.get("memory") or {}).get("total")
+    return None if found is None else float(found)
 
 
 def _context(asked: Asked) -> int:
@@ -180,6 +196,17 @@ def _refuse_unknown_externals(asked: Asked, mechanisms: Mapping[str, str]) -> No
     for label in asked.externals:
         if label not in mechanisms:
             raise UserError(f"--external {label}=…: no --al names '{label}'; have {', '.join(mechanisms)}")
+
+
+def _other_targets(asked: Asked, profile: Profile) -> Sequence[str]:
+    """Where acceptance and times are not of the same model: neither explains the other."""
+    ours = named(profile.target)
+    return [f"the acceptance lengths are of {each}, the times of {ours}" for each in asked.targets if each != ours]
+
+
+def named(target: Mapping[str, object]) -> str:
+    """A target in words, as a session's facts tell it."""
+    return f"{target.get('model', 'an unknown model')} in {target.get('dtype', 'an unknown format')}"
 
 
 def _fit_note(passes: Passes) -> Sequence[str]:

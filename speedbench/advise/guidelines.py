@@ -164,11 +164,6 @@ def _gate(share: float | None) -> str:
 # ---- 4: low latency -----------------------------------------------------------------------------------------------
 
 
-def low_latency(al: float, draft_length: int, rho: float) -> float:
-    """AL / (1 + ρD): the speedup of a serial drafter where a pass costs the same whatever its width."""
-    return al / (1 + rho * draft_length)
-
-
 def latency_limit(curve: Curve, rho: float | Mapping[int, float]) -> Guideline:
     """The D that maximises AL/(1+ρD), D = 0 among them; with a warning where it is the last one measured.
 

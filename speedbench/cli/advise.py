@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,19 +47,18 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Say which drafter and D to serve with at each batch, and what the five guidelines say beside it."""
-    from pathlib import Path
-
     from speedbench import profiles
     from speedbench.advise import advice, asking
     from speedbench.cli import decisions, parse
     from speedbench.errors import UserError
     from speedbench.files import dumps, finite
 
-    curves, seen = _curves(al or [])
+    curves, seen, targets = _curves(al or [])
     if not curves:
         raise UserError("--al: which acceptance lengths? A run's folder, a golden curve, or mtp=1:1.9,2:2.7")
     asked = asking.Asked(
-        curves=tuple(curves), seen=tuple(seen), profile=profiles.read(Path(profile)) if profile else None,
+        curves=tuple(curves), seen=tuple(seen), targets=tuple(targets),
+        profile=profiles.read(Path(profile)) if profile else None,
         profile_name=profile or "", model=model, hardware=hardware, gpus=gpus, weights=weights, kv=kv,
         batches=tuple(parse.integers(batch, "--batch", low=1)) if batch else None, context=context, answer=answer,
         user_tps=user_tps, rho=rho, externals=_pairs(external or [], "--external"),
@@ -79,19 +79,20 @@ def command(
             decisions.print_plan(plan)
 
 
-def _curves(texts: list[str]) -> tuple[list[Curve], list[Seen]]:
+def _curves(texts: list[str]) -> tuple[list[Curve], list[Seen], list[str]]:
     """Of every --al; a label that stands twice would hide one of the two."""
     from collections import Counter
-    from pathlib import Path
 
     from speedbench.advise import curves
     from speedbench.errors import UserError
 
     found: list[Curve] = []
     seen: list[Seen] = []
+    targets: list[str] = []
     for text in texts:
         if Path(text).is_dir():
-            more, measured = _of_run(Path(text))
+            more, measured, target = _of_run(Path(text))
+            targets.append(target)
             found += more
             seen += measured
         else:
@@ -99,25 +100,25 @@ def _curves(texts: list[str]) -> tuple[list[Curve], list[Seen]]:
     twice = [label for label, count in Counter(curve.label for curve in found).items() if count > 1]
     if twice:
         raise UserError(f"--al: '{twice[0]}' is given twice; name one of them, as {twice[0]}-2=NAME:MODE")
-    return found, seen
+    return found, seen, targets
 
 
-def _of_run(path: object) -> tuple[list[Curve], list[Seen]]:
-    from pathlib import Path
-
+def _of_run(path: Path) -> tuple[list[Curve], list[Seen], str]:
     from speedbench.advise import curves
+    from speedbench.advise.asking import named
     from speedbench.cli import document
     from speedbench.errors import UserError
     from speedbench.results import load
 
-    run = load(document.here(str(Path(str(path)))))
+    run = load(document.here(str(path)))
     mechanisms = {each["label"]: each["drafter"] for each in run.document["config"]["draftings"]}
     own, seen = curves.of_results(document.evaluate(run), mechanisms, f"the run {run.name}")
     unservable = document.unservable(run)
     kept = [curve for curve in own if curve.label not in unservable]
     if not kept:
         raise UserError(f"--al {path}: the run has no acceptance length of a drafter that one can serve with")
-    return kept, [each for each in seen if each.label not in unservable]
+    servable = [each for each in seen if each.label not in unservable]
+    return kept, servable, named(run.document["config"].get("target", {}))
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

@@ -90,10 +90,6 @@ class Passes:
         self._drafts: dict[str, Fit] = {}
         self.box = Box(tuple(_place(each) for each in self._plain))
 
-    @property
-    def drafters(self) -> tuple[str, ...]:
-        return tuple(self._drafted)
-
     @cached_property
     def verifying(self) -> Fit:
         """T_verif, fitted over all its points."""
@@ -137,6 +133,28 @@ def _place(each: Timed) -> Place:
     return Place(batch=each.batch, draft_length=each.draft_length, context=each.context)
 
 
+def _length(each: Timed) -> int:
+    return each.draft_length
+
+
+def _measured(each: Timed, part: str) -> Priced:
+    seconds = float(getattr(each, part))
+    return Priced(seconds=seconds, doubt=seconds * each.spread / math.sqrt(each.rounds), origin="exact")
+
+
+def _between(low: Priced, high: Priced, below: Timed, above: Timed, place: Place) -> Priced:
+    """On the line from one D to the other; the very point where they are one."""
+    if below.draft_length == above.draft_length:
+        return low
+    part = (place.draft_length - below.draft_length) / (above.draft_length - below.draft_length)
+    assert low.doubt is not None, "what was measured has an error"
+    assert high.doubt is not None, "what was measured has an error"
+    return Priced(
+        seconds=(1 - part) * low.seconds + part * high.seconds, doubt=(1 - part) * low.doubt + part * high.doubt,
+        origin="derived",
+    )  # fmt: skip
+
+
 def _priced(
     place: Place,
     there: Sequence[Timed],
@@ -145,14 +163,16 @@ def _priced(
     fitted: Callable[[], Fit],
     beside: Callable[[], float],
 ) -> Priced:
-    """As measured at this very place, else fitted, if the place lies in the box and the fit is good enough.
+    """As measured at this very place; else on a line between two D measured at its batch and context; else fitted, if
+    the place lies in the box and the fit is good enough.
 
     `beside` are the seconds of which, with its own, the fit's errors are shares.
     """
-    for each in there:
-        if _place(each) == place:
-            seconds = float(getattr(each, part))
-            return Priced(seconds=seconds, doubt=seconds * each.spread / math.sqrt(each.rounds), origin="exact")
+    near = [each for each in there if (each.batch, each.context) == (place.batch, place.context)]
+    below = max((x for x in near if x.draft_length <= place.draft_length), key=_length, default=None)
+    above = min((x for x in near if x.draft_length >= place.draft_length), key=_length, default=None)
+    if below is not None and above is not None:
+        return _between(_measured(below, part), _measured(above, part), below, above, place)
     outside = box.outside(place)
     if outside:
         raise Refused(outside)
@@ -164,8 +184,3 @@ def _priced(
         )
     seconds = model.at(place)
     return Priced(seconds=seconds, doubt=model.mean_error * (seconds + beside()), origin="estimated")
-
-
-def coefficients(model: Fit) -> Mapping[str, float]:
-    """By term, seconds for one of it."""
-    return dict(zip(model.names, model.coefficients, strict=True))
