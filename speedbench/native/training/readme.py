@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_HEAD = ("drafter", "trained parameters", "steps", "answer tokens seen", "seconds", "seed",
-         "AL at D=4, in distribution", "accepted at 1, 2, 3, 4")  # fmt: skip
+_HEAD = ("drafter", "trained parameters", "corpus tokens", "steps of the last round", "answer tokens seen", "seconds",
+         "seed", "AL at D=4, in distribution", "accepted at 1, 2, 3, 4")  # fmt: skip
 
 
 def readme(out: Path, model: str, licence: str, made: Mapping[str, Any]) -> None:
@@ -22,7 +22,7 @@ def readme(out: Path, model: str, licence: str, made: Mapping[str, Any]) -> None
         f"# Drafters trained for `{model}`\n\n"
         f"Made by `speedbench train` on the target's own answers. The target's licence: {licence}. The weights derive\n"
         "from the target's and come under the same licence; the templates of the prompts are CC0-1.0.\n\n"
-        f"{_corpus(made, every[0])}\n\n{table}\n\n"
+        f"{_corpus(made, max(every, key=lambda facts: int(facts['corpus_tokens'])))}\n\n{table}\n\n"
         "In distribution: on held-out answers to prompts of the same making, greedy, simulated from the target's own\n"
         "states. Prompts of another kind accept less: measure them with `speedbench run`.\n\n"
         "A folder with a `packed.json` holds its matrices in int8. speedbench reads it as it is; for another engine\n"
@@ -47,5 +47,5 @@ def _corpus(made: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
 def _row(facts: Mapping[str, Any]) -> Sequence[str]:
     al = "-" if facts["val_al_d4"] is None else f"{facts['val_al_d4']:.2f}"
     accepted = ", ".join(f"{share:.2f}" for share in facts["val_accepted_at"]) or "-"
-    return (f"`{facts['drafter']}`", f"{facts['trained_parameters']:,}", str(facts["steps"]),
-            f"{facts['tokens_seen']:,}", f"{facts['seconds']:.0f}", str(facts["seed"]), al, accepted)  # fmt: skip
+    counts = [f"{facts[key]:,}" for key in ("trained_parameters", "corpus_tokens", "steps", "tokens_seen")]
+    return f"`{facts['drafter']}`", *counts, f"{facts['seconds']:.0f}", str(facts["seed"]), al, accepted
