@@ -82,6 +82,20 @@ def test_a_group_times_the_baseline_twice_and_every_length_once(target: Any) -> 
     assert all(each.verify > 0 and each.draft is None and each.spread >= 0 for each in found)
 
 
+def test_what_slows_a_round_slows_all_of_it_and_so_no_ratio(target: Any) -> None:
+    """The second round ran at half speed: 10 and 20 ms against 15 and 30; the ratio is 1.5 in both, the spread 0."""
+    base, twin, wide = passes.plain_arms(target, grid(), 1, 16)
+    base.verify, wide.verify, twin.verify = [0.010, 0.020, 0.010], [0.015, 0.030, 0.015], [0.011, 0.018, 0.010]
+    for arm in (base, wide, twin):
+        arm.other = [0.0] * 3
+    found = wide.timed(1, 16, base, None, 0.010)
+    assert found.verify == pytest.approx(0.015)
+    assert found.spread == pytest.approx(0)
+    both = base.timed(1, 16, base, twin, 0.010)
+    assert (both.verify, both.again) == (0.010, pytest.approx(0.010))  # ratios 1.1, 0.9, 1.0
+    assert both.spread == pytest.approx(0.2)
+
+
 def test_out_of_time_a_group_still_makes_its_fewest_rounds(target: Any) -> None:
     found = passes.measure(passes.plain_arms(target, grid(), 1, 16), 1, 16, 0.0)
     assert {each.rounds for each in found} == {passes.FEWEST}
@@ -89,8 +103,9 @@ def test_out_of_time_a_group_still_makes_its_fewest_rounds(target: Any) -> None:
 
 def test_a_drafter_is_timed_at_every_length_but_none(target: Any) -> None:
     asked = grid(drafters=(("ngram", ngram(target)),), lengths=(0, 1, 2))
-    found = passes.measure(passes.drafted_arms(target, asked, 1, 16), 1, 16, time.perf_counter() + 60)
+    found = passes.measure(passes.drafted_arms(target, asked, 1, 16), 1, 16, time.perf_counter() + 60, level=7.0)
     assert [(each.drafter, each.draft_length) for each in found] == [("ngram", 1), ("ngram", 2)]
+    assert all(each.verify > 1 for each in found)  # told against a baseline of 7 s
     assert all(each.draft is not None and each.draft > 0 for each in found)
 
 

@@ -26,7 +26,7 @@ class Timed:
     """None where there was no drafter."""
     other: float
     spread: float
-    """(p90 − p10) / p50 over the rounds."""
+    """(p90 − p10) / p50: of a profile, of the ratio to the baseline in the same round; of a run, of its passes."""
     rounds: int
     again: float | None = None
     """The same measured once more in turns with it: its A/A partner's seconds of verify; None: not repeated."""

@@ -94,7 +94,9 @@ def run(target: Target, course: Course, notify: Notify) -> Measured:
             notes.append(f"{what} at B={batch}, context {context} would not fit into memory")
             continue
         notify(f"{done + 1}/{len(jobs)} {what}: B={batch}, context {context}, {now - began:.0f} s")
-        timed += measure(arms(target, grid, batch, context), batch, context, now + (until - now) / (len(jobs) - done))
+        level = next((t.verify for t in timed if (t.batch, t.context, t.draft_length) == (batch, context, 0)), None)
+        deadline = now + (until - now) / (len(jobs) - done)
+        timed += measure(arms(target, grid, batch, context), batch, context, deadline, level)
     filled = _prefill(target, max(grid.contexts))
     reached, kernels = _studies(target, course, notify, began + course.seconds, notes) if course.gemm else (None, [])
     return Measured(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import torch
@@ -59,15 +59,22 @@ class Arm:
         for each in (self.verify, self.draft, self.other):
             each.clear()
 
-    def timed(self, batch: int, context: int, again: Arm | None) -> Timed:
-        ordered = sorted(self.verify)
-        low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
+    def timed(self, batch: int, context: int, base: Arm, again: Arm | None, level: float) -> Timed:
+        """Seconds as the median ratio to `base` in the same round, times its `level`: what slows a round slows both."""
+        ratios = sorted(ours / theirs for ours, theirs in zip((again or self).verify, base.verify, strict=True))
+        tenth = len(ratios) // 10
         return Timed(
             drafter=self.drafter, batch=batch, draft_length=self.draft_length, context=context,
-            verify=median(self.verify), draft=None if self.drafter is None else median(self.draft),
-            other=median(self.other), spread=(high - low) / median(self.verify), rounds=len(self.verify),
-            again=None if again is None else median(again.verify),
+            verify=level if again else level * median(ratios),
+            draft=None if self.drafter is None else level * _ratio(self.draft, base.verify),
+            other=level * _ratio(self.other, base.verify),
+            spread=(ratios[-1 - tenth] - ratios[tenth]) / median(ratios), rounds=len(ratios),
+            again=None if again is None else level * median(ratios),
         )  # fmt: skip
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def fits(target: Target, rows: int, length: int, free: float) -> bool:
@@ -88,9 +95,9 @@ def plain_arms(target: Target, grid: Grid, batch: int, context: int) -> list[Arm
 
 
 def drafted_arms(target: Target, grid: Grid, batch: int, context: int) -> list[Arm]:
-    """Every drafter at every D that is not 0."""
+    """The baseline, and every drafter at every D that is not 0."""
     length = _length(context, max(grid.lengths))
-    made = []
+    made = plain_arms(target, replace(grid, lengths=(0,)), batch, context)
     for label, build in grid.drafters:
         for d in (d for d in grid.lengths if d):
             like = build(d, batch, length)
@@ -99,8 +106,11 @@ def drafted_arms(target: Target, grid: Grid, batch: int, context: int) -> list[A
     return made
 
 
-def measure(arms: Sequence[Arm], batch: int, context: int, deadline: float) -> list[Timed]:
-    """Each point, unless the time runs out before FEWEST rounds; the first of two baselines carries the other."""
+def measure(arms: Sequence[Arm], batch: int, context: int, deadline: float, level: float | None = None) -> list[Timed]:
+    """Each point, by as many rounds as the time allows but FEWEST at least; of two baselines the first carries both.
+
+    With `level`, the baseline's seconds as measured before, the baseline is measured to compare with and not returned.
+    """
     for arm in arms:
         arm.decoder.fill()
         arm.burst()  # warms up; not kept
@@ -112,9 +122,11 @@ def measure(arms: Sequence[Arm], batch: int, context: int, deadline: float) -> l
             arm.burst()
     for arm in arms:
         arm.decoder.empty()
-    twins = [arm for arm in arms if arm.drafter is None and arm.draft_length == 0]
-    kept = [arm for arm in arms if arm not in twins[1:]]
-    return [arm.timed(batch, context, twins[-1] if arm in twins and len(twins) > 1 else None) for arm in kept]
+    first, *rest = arms
+    twin = next((arm for arm in rest if (arm.drafter, arm.draft_length) == (None, 0)), None)
+    kept = [arm for arm in arms if arm is not twin and (arm is not first or level is None)]
+    known = median(first.verify) if level is None else level
+    return [arm.timed(batch, context, first, twin if arm is first else None, known) for arm in kept]
 
 
 def _plan(target: Target, draft_length: int, rows: int, length: int, *, static: bool) -> Plan:
