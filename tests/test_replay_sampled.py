@@ -18,7 +18,7 @@ from speedbench.types import Answer, Sampling
 DRAFTERS = greedy.DRAFTERS | {
     "external": (greedy.two, lambda target, shape: tiny.external(tiny.lean(tiny.noisy(tiny.model(), 0.3)), shape))
 }
-CAP, RUNS, ANSWERS, ROWS = 9, 2000, 500, 100
+CAP, RUNS, ANSWERS, ROWS = 9, 2000, 300, 100
 SAMPLING: dict[str, Any] = {"temperature": 5.0, "top_k": 24, "top_p": 0.95}
 PROMPT = greedy.PROMPT
 
@@ -45,9 +45,7 @@ def ratio(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["external", "eagle3", "eagle3, reduced, two layers", "mtp", "dflash", "dspark, rnn", "dspark, cut"]
-)
+@pytest.mark.parametrize("name", ["external", "eagle3, reduced, two layers", "mtp", "dflash", "dspark, cut"])
 def test_the_expected_acceptance_is_that_of_two_thousand_sampled_runs(name: str) -> None:
     target, build = DRAFTERS[name]
     outputs = [answer.tokens for answer in decoded(name, 0, ANSWERS, seed=1)]
