@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,10 @@ class Share(NamedTuple):
 
 # ---- which records and passes an estimate rests on -----------------------------------------------------------------
 
+_COMMITTED = attrgetter("committed")
+_RANK: tuple[Origin, ...] = ("exact", "derived", "estimated", "unavailable")
+"""From the best to the worst."""
+
 
 def answered(measured: Measured) -> list[Record]:
     """The records that ended well: failures are counted, and enter nothing else."""
@@ -66,7 +71,19 @@ def tallied(record: Record) -> tuple[int, float]:
     """Σ committed and the steps they took, of single steps or of an engine's sums; zeros where neither was told."""
     if record.counts is not None:
         return record.counts.committed, record.counts.steps
-    return sum(step.committed for step in record.steps), len(record.steps)
+    return sum(map(_COMMITTED, record.steps)), len(record.steps)
+
+
+def untold(records: Iterable[Record], *names: str) -> bool:
+    """Whether an engine left one of these out of any step."""
+    reads = [attrgetter(name) for name in names]
+    return any(None in map(read, record.steps) for record in records for read in reads)
+
+
+def rests_on(records: Sequence[Record], told: Origin = "exact") -> Origin:
+    """The worst of what acceptance in these records rests on, and of `told`."""
+    own = {record.counts.origin if record.counts else record.told for record in records}
+    return max({told, *own, "estimated" if untold(records, "accepted") else "exact"}, key=_RANK.index)
 
 
 def decoded(record: Record) -> tuple[float, float]:

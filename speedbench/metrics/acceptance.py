@@ -9,16 +9,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from speedbench.stats import UNAVAILABLE, Share, Sums, answered, estimate, ratio_of_sums, shares, tallied
-from speedbench.types import Counts, Measured, Measurement, Metric, Origin, Step
+from speedbench.stats import (
+    UNAVAILABLE,
+    Share,
+    Sums,
+    answered,
+    estimate,
+    ratio_of_sums,
+    rests_on,
+    shares,
+    tallied,
+    untold,
+)
+from speedbench.types import Counts, Measured, Measurement, Metric, Step
 
 Tally = Counter[tuple[int, int]]
 """How many steps proposed so many and accepted so many."""
 
 Known = tuple[float | None, float | None]
 """Two sums, each None where the engine did not tell it."""
-
-_RANK: tuple[Origin, ...] = ("exact", "derived", "estimated", "unavailable")
 
 
 def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -27,7 +36,7 @@ def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     Estimated where the engine does not say what was accepted: a step is then whatever the engine sent at once. Where no
     answer tells of its steps, it is what the engine's own counters give.
     """
-    found = ratio_of_sums(shares(answered(measured), tallied), origin=_origin(measured, "exact"))
+    found = ratio_of_sums(shares(answered(measured), tallied), origin=rests_on(answered(measured), "exact"))
     return {"al": _by_counters(measured) if found.value is None else found}
 
 
@@ -61,7 +70,7 @@ def drafted_share(measured: Measured, _: Measured | None) -> Mapping[str, Measur
 def al_per_request(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The mean over requests of each request's own Σ committed / Σ steps."""
     parts = [Share(request, category, (own, 1.0)) for request, category, own in _own(measured)]
-    return {"al_per_request": ratio_of_sums(parts, origin=_origin(measured, "derived"))}
+    return {"al_per_request": ratio_of_sums(parts, origin=rests_on(answered(measured), "derived"))}
 
 
 def al_macro(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -71,7 +80,7 @@ def al_macro(measured: Measured, _: Measured | None) -> Mapping[str, Measurement
     parts = [
         Share(request, name, _one_hot(value, categories.index(name), len(categories))) for request, name, value in own
     ]
-    return {"al_macro": estimate(parts, _mean_of_means, origin=_origin(measured, "derived"))}
+    return {"al_macro": estimate(parts, _mean_of_means, origin=rests_on(answered(measured), "derived"))}
 
 
 def acceptance_rate(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -137,7 +146,7 @@ def _over(
 ) -> Measurement:
     """A ratio of sums over some of the steps, or of what `sums` finds in an engine's own sums; unavailable where the
     engine does not tell what it needs."""
-    if _silent(measured, needs):
+    if untold(answered(measured), *needs):
         return UNAVAILABLE
     parts = []
     for record in answered(measured):
@@ -148,7 +157,7 @@ def _over(
         if over is None or under is None:
             return UNAVAILABLE
         parts.append(Share(record.request, record.category, (over, under)))
-    return ratio_of_sums(parts, origin=_origin(measured, "exact"))
+    return ratio_of_sums(parts, origin=rests_on(answered(measured), "exact"))
 
 
 def _by_position(
@@ -160,32 +169,16 @@ def _by_position(
     *needs: str,
 ) -> Mapping[str, Measurement]:
     """The same once a position, with the steps counted once for all."""
-    if _silent(measured, needs) or any(record.counts for record in answered(measured)):
+    if untold(answered(measured), *needs) or any(record.counts for record in answered(measured)):
         return {f"{name}[{i}]": UNAVAILABLE for i in positions}
     tallies = [(record, _tally(some(record.steps))) for record in answered(measured)]
     parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
-    origin = _origin(measured, "exact")
+    origin = rests_on(answered(measured), "exact")
     return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=origin) for i in positions}
-
-
-def _silent(measured: Measured, needs: Sequence[str]) -> bool:
-    """Whether the engine left out what is needed, for any step."""
-    steps = (step for record in answered(measured) for step in record.steps)
-    return any(getattr(step, need) is None for step in steps for need in needs)
 
 
 def _tally(steps: Iterable[Step]) -> Tally:
     return Counter((step.proposed or 0, step.accepted or 0) for step in steps)
-
-
-def _origin(measured: Measured, told: Origin) -> Origin:
-    """The worst of what the records rest on, and of `told`."""
-    worst = _RANK.index(told)
-    for record in answered(measured):
-        own = record.counts.origin if record.counts else record.told
-        silent = any(step.accepted is None for step in record.steps)
-        worst = max(worst, _RANK.index("estimated" if silent else own))
-    return _RANK[worst]
 
 
 def _by_counters(measured: Measured) -> Measurement:

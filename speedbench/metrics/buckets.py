@@ -7,8 +7,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from speedbench.stats import UNAVAILABLE, Share, answered, ratio_of_sums
-from speedbench.types import Measured, Measurement, Metric, Origin, Record
+from speedbench.stats import UNAVAILABLE, Share, answered, ratio_of_sums, rests_on
+from speedbench.types import Measured, Measurement, Metric, Record
 
 CONTEXT = (1, 1025, 2049, 8193, 16385, 32769)
 """Where the classes of context begin: up to 1k, 2k, 8k, 16k and 32k tokens, and beyond."""
@@ -64,16 +64,8 @@ def _by(
             own[1] += passes
         for kept, (tokens, steps) in zip(shares, sums, strict=True):
             kept.append(Share(record.request, record.category, (tokens, steps)))
-    origin = _origin(measured)
+    origin = rests_on(answered(measured))
     return {f"{name}[{low}]": ratio_of_sums(kept, origin=origin) for low, kept in zip(lows, shares, strict=True)}
-
-
-def _origin(measured: Measured) -> Origin:
-    """The worst of what the records rest on."""
-    rank: tuple[Origin, ...] = ("exact", "derived", "estimated", "unavailable")
-    told = [record.counts.origin if record.counts else record.told for record in answered(measured)]
-    silent = any(step.accepted is None for record in answered(measured) for step in record.steps)
-    return max([*told, "estimated" if silent else "exact"], key=rank.index)
 
 
 METRICS: tuple[Metric, ...] = (
