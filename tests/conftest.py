@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 from scripts import Bench
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""Some tests press Ctrl-C, which a shell's background jobs are started to ignore."""
 
 
 @pytest.fixture
