@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import Bench
 
+from speedbench.attendant import attend
 from speedbench.backends.scripted import BACKEND
 from speedbench.errors import UserError
 from speedbench.locks import held
@@ -299,6 +300,18 @@ def test_a_worker_whose_order_went_to_another_does_nothing(tmp_path: Path, monke
     monkeypatch.setattr(orders, "VISIBLE", 0)
     with writing(out, load(out).document["config"], {}, resume=True):  # which calls back whatever was handed out
         assert "the run was stopped, or gave it to another" in refused(out, words)
+
+
+def test_a_worker_that_does_not_share_the_folder_says_so_and_an_answer_not_seen_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = attend(["work"], str(tmp_path / "elsewhere" / "b1.log"))
+    assert (code, said) == (
+        2, f"a worker does not see '{tmp_path / 'elsewhere'}': --out must be in a folder that all machines share"
+    )  # fmt: skip
+    monkeypatch.setattr(orders, "VISIBLE", 0)
+    with pytest.raises(UserError, match="is not seen here: --out must be on a shared disk"):
+        orders.answered(tmp_path / "preflight.answer", "token")
 
 
 def test_a_run_whose_lock_is_not_seen_to_be_held_is_refused(tmp_path: Path) -> None:
