@@ -23,12 +23,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import Bench
 
+from speedbench.attendant import attend
 from speedbench.backends.scripted import BACKEND
 from speedbench.errors import UserError
 from speedbench.locks import held
 from speedbench.results import load, writing
 from speedbench.sweep import Notify, Sweep, dispatch, orders, worker
-from speedbench.types import Cell, Drafting, Ended, Record, Request, Runner, Sampling, Task
+from speedbench.types import Cell, Drafting, Ended, Fit, Record, Request, Runner, Sampling, Sized, Task
 
 WORDS = ("--concurrency", "1,2", "--repeats", "2")
 """8 cells of 5 turns, 40 in all: 2 concurrencies, which are the units, × 2 repeats × (baseline, ngram)."""
@@ -258,6 +259,17 @@ def test_a_unit_holds_a_baseline_for_each_of_its_cells_and_no_cell_is_in_two() -
         assert {(cell.concurrency, cell.repeat) for cell in unit} == there
 
 
+def test_what_is_handed_out_comes_back_as_it_was(tmp_path: Path) -> None:
+    sized = Sized(tokens=9, before="b", pieces=("p", "\ud800"), after="a", depth=0.5)  # half a pair is a text too
+    requests = (Request(id="s", category="c", turns=(), columns={"tier": "low"}, sized=sized), *asked().requests)
+    runner = replace(asked().runner, engine={"accepted": [1, 2], "context": None}, drafters={"ngram": {"max_n": 3}})
+    fits = (Fit(request="s", prompt_tokens=None, most_tokens=None, prompt_sha="x"),)
+    work = orders.Work(sweep=replace(asked(), requests=requests, runner=runner), fits=fits)
+    orders.write(tmp_path / "work.json", work)
+    _, order, token = orders.hand_out(tmp_path / "o.order", tmp_path / "work.json")
+    assert orders.work(orders.order(Path(order), token)) == work
+
+
 # ---- what a worker refuses -----------------------------------------------------------------------------------------
 
 
@@ -288,6 +300,18 @@ def test_a_worker_whose_order_went_to_another_does_nothing(tmp_path: Path, monke
     monkeypatch.setattr(orders, "VISIBLE", 0)
     with writing(out, load(out).document["config"], {}, resume=True):  # which calls back whatever was handed out
         assert "the run was stopped, or gave it to another" in refused(out, words)
+
+
+def test_a_worker_that_does_not_share_the_folder_says_so_and_an_answer_not_seen_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = attend(["work"], str(tmp_path / "elsewhere" / "b1.log"))
+    assert (code, said) == (
+        2, f"a worker does not see '{tmp_path / 'elsewhere'}': --out must be in a folder that all machines share"
+    )  # fmt: skip
+    monkeypatch.setattr(orders, "VISIBLE", 0)
+    with pytest.raises(UserError, match="is not seen here: --out must be on a shared disk"):
+        orders.answered(tmp_path / "preflight.answer", "token")
 
 
 def test_a_run_whose_lock_is_not_seen_to_be_held_is_refused(tmp_path: Path) -> None:
@@ -345,7 +369,7 @@ def begun(bench: Bench, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def waited(ready: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> Any:
+def waited(ready: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 300) -> Any:
     until = time.monotonic() + seconds
     while not (found := ready()):
         assert process.poll() is None, process.communicate()
@@ -365,6 +389,13 @@ def at_work(out: Path, unit: str) -> psutil.Process | None:
     return None
 
 
+def stopped(bench: Bench, unit: str, process: subprocess.Popen[str]) -> psutil.Process:
+    """The worker that measures a unit, in the middle of a cell, where it stays until it is told to go on."""
+    found: psutil.Process = waited(lambda: at_work(bench.out, unit), process)
+    found.suspend()
+    return found
+
+
 def parent_killed(child: psutil.Process) -> None:
     """`kill -9` of whoever started a worker's command: the command must not outlive it."""
     parent = child.parent()
@@ -378,7 +409,7 @@ def test_a_worker_that_was_killed_in_a_cell_goes_on_in_another_process(bench: Be
     bench.runner(real_seconds=0.02)
     process = begun(bench, *LOCAL)
     waited(lambda: at_work(bench.out, "b1"), process).kill()
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 0
     assert "b1: lost (" in err
     assert "); handed out again, 1 of 2\n" in err
@@ -393,7 +424,7 @@ def test_slurm_jobs_that_are_killed_are_handed_out_again(bench: Bench) -> None:
     bench.runner(real_seconds=0.02)
     process = begun(bench, *SUBMITIT)
     parent_killed(waited(lambda: at_work(bench.out, "b1"), process))
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 0
     assert "b1: lost (" in err
     assert set(once(bench.out)) == {0, 1}
@@ -403,10 +434,8 @@ def test_slurm_jobs_that_are_killed_are_handed_out_again(bench: Bench) -> None:
 def test_while_jobs_outlive_their_driver_a_resume_is_refused_and_then_goes_on_elsewhere(bench: Bench) -> None:
     pytest.importorskip("submitit")
     bench.runner(real_seconds=0.02)
-    process, jobs = begun(bench, *SUBMITIT), list[psutil.Process]()
-    for unit in ("b1", "b2"):
-        jobs.append(waited(lambda unit=unit: at_work(bench.out, unit), process))
-        jobs[-1].suspend()  # or it would come to its end while we look
+    process = begun(bench, *SUBMITIT)
+    jobs = [stopped(bench, unit, process) for unit in ("b1", "b2")]
     process.kill()
     process.wait()
     done = bench.run(*WORDS, *LOCAL, "--resume")
@@ -476,13 +505,14 @@ def test_a_ray_cluster_without_the_gpus_is_refused(bench: Bench, cluster: Any) -
 def test_units_on_two_nodes_survive_a_worker_and_a_node(bench: Bench, cluster: Any) -> None:
     bench.runner(real_seconds=0.05)
     process = begun(bench, "--executor", "ray", "--set", f"executor.address='{cluster.address}'")
-    first, second = (waited(lambda unit=unit: at_work(bench.out, unit), process) for unit in ("b1", "b2"))
-    assert first.is_running()  # both at a time: a node each, since a unit has all CPUs of one
-    assert second.is_running()
+    first, second = (stopped(bench, unit, process) for unit in ("b1", "b2"))  # a node each: a unit has all CPUs of one
+    first.resume()
     parent_killed(first)
-    waited(lambda: at_work(bench.out, "b1") not in (None, first), process)
+    again = stopped(bench, "b1", process)
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-    _, err = process.communicate(timeout=120)
+    for each in (second, again):
+        each.resume()
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert err.count("handed out again") == 2
     once(bench.out)

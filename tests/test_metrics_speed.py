@@ -27,6 +27,14 @@ def test_a_decode_rate_leaves_the_prefill_out_and_an_end_to_end_rate_does_not() 
     assert found["speedup_e2e"] == pytest.approx((101 / 3) / (101 / 3)) == 1.0
 
 
+def test_times_of_two_processes_are_never_paired() -> None:
+    slow = measured(timed(100, 2.0, request="a"), timed(100, 4.0, request="b"), d=0)
+    here = measured(timed(100, 1.0, request="a"), timed(100, 1.0, request="b", process=1))
+    assert values(speedup.METRICS, here, slow)["speedup"] == pytest.approx(2.0)  # a alone: 100 tok/s against 50
+    other = measured(timed(100, 1.0, request="a", process=1))
+    assert values(speedup.METRICS, other, slow)["speedup"] is None
+
+
 def test_events_of_four_tokens_are_counted_as_tokens() -> None:
     # one token at 1.0 s, then ten events of four tokens every 100 ms: 41 tokens
     made = at(*(1.0 + 0.1 * i for i in range(1, 11)))

@@ -37,11 +37,13 @@ class _Ray:
         ours = not ray.is_initialized()
         if ours:
             _connect(settings["address"])
-        workers = _Workers(_options(settings), settings["python"])
         try:
-            yield workers
+            workers = _Workers(_options(settings), settings["python"])
+            try:
+                yield workers
+            finally:
+                workers.close()
         finally:
-            workers.close()
             if ours:
                 ray.shutdown()
 

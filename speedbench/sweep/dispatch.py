@@ -29,6 +29,9 @@ POLL = 0.1
 _FINAL = (0, GIVEN_UP, 2)
 """Exit statuses after which trying again would change nothing: done, cells given up, the user's to mend."""
 
+_LONGEST = 200
+"""Of a reason; clusters explain themselves at length."""
+
 Tell = Callable[[str, str], None]
 """(unit, a line that its worker said)."""
 
@@ -112,7 +115,7 @@ def run(pool: Pool, sweep: Sweep, fits: Sequence[Fit], writer: Writer) -> bool:
     A unit that fails does not end the others. Raises `UserError` where all failed by what is the user's to mend.
     """
     folder = writer.path.absolute() / WORKERS
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, mode=0o700)  # settings of an engine may be in what is handed out
     work = folder / "work.json"
     orders.write(work, Work(sweep=sweep, fits=tuple(fits)))
     handed = [_unit(writer, folder, work, name, concurrency) for name, concurrency in units(sweep).items()]
@@ -184,5 +187,5 @@ def _relay(handed: _Handed, tell: Tell) -> None:
 
 
 def _why(ended: Ended) -> str:
-    said = ended.said.removeprefix("error: ")
+    said = ended.said.removeprefix("error: ")[:_LONGEST]
     return said or ("no word of it" if ended.code is None else f"exit status {ended.code}")
