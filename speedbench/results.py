@@ -19,6 +19,7 @@ from speedbench.environment import without_secrets
 from speedbench.errors import UserError
 from speedbench.files import append, document, drop_torn_line, dumps, finite, lines, safe, write_whole
 from speedbench.locks import held
+from speedbench.resuming import refuse_other_settings
 from speedbench.types import Cell, Counted, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
@@ -31,8 +32,6 @@ _DIGITS = 7
 """Decimal places of a time: a tenth of a microsecond."""
 
 _NEEDED = {"config": dict, "processes": list, "finished": bool}
-_DERIVED = ("cells", "request_ids")
-"""Keys of a config that differ only because another does."""
 _CONFIG = {"task": dict, "request_ids": list, "runner": dict, "draftings": list, "cells": list}
 """What a run.json must hold for anything to be made of it."""
 
@@ -155,8 +154,8 @@ def is_complete(path: Path, config: Mapping[str, Any], *, resume: bool) -> bool:
     refuse_occupied(path, resume)
     if not resume:
         return False
-    run, wanted = load(path), _wanted(config)
-    _refuse_other_config({key: run.document["config"].get(key) for key in wanted}, wanted, path)
+    run, wanted = load(path), as_kept(config)
+    refuse_other_settings({key: run.document["config"].get(key) for key in wanted}, wanted, path)
     return bool(run.document["finished"]) and not run.missing
 
 
@@ -212,10 +211,10 @@ def refuse_occupied(path: Path, resume: bool) -> None:
 
 
 def _writer(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Writer:
-    wanted = _wanted(config)
+    wanted = as_kept(config)
     if (path / "run.json").is_file():
         stored = dict(read_document(path))
-        _refuse_other_config(stored["config"], wanted, path)
+        refuse_other_settings(stored["config"], wanted, path)
         stored["processes"] = [*stored["processes"], dict(environment)]
         for raw in path.rglob("*.jsonl"):
             drop_torn_line(raw)
@@ -227,40 +226,9 @@ def _writer(path: Path, config: Mapping[str, Any], environment: Mapping[str, Any
     return writer
 
 
-def _wanted(config: Mapping[str, Any]) -> dict[str, Any]:
+def as_kept(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config as run.json holds it."""
     return dict(json.loads(dumps(without_secrets(dict(config)))))
-
-
-def refuse_other(what: str, stored: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises `UserError` for a worker's facts that are not those in run.json."""
-    if differ := [f"{key} is {_short(a)} there, {_short(b)} here" for key, a, b in _differences(stored, _wanted(here))]:
-        raise UserError(f"{what} is not the run's: {'; '.join(differ[:3])}")
-
-
-def _refuse_other_config(stored: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
-    every = list(_differences(stored, wanted))
-    differ = [each for each in every if each[0] not in _DERIVED] or every
-    if differ:
-        shown = "; ".join(f"{key} is {_short(there)} there, {_short(asked)} here" for key, there, asked in differ[:3])
-        more = f"; and {len(differ) - 3} more" if len(differ) > 3 else ""
-        raise UserError(
-            f"--resume: '{path}' was run with other settings ({shown}{more}); use the same or another --out"
-        )
-
-
-def _differences(stored: Any, wanted: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every leaf that differs, as `sampling.max_tokens`, with what is there and what is wanted."""
-    if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
-        for key in {**stored, **wanted}:
-            yield from _differences(stored.get(key), wanted.get(key), f"{at}.{key}" if at else key)
-    elif stored != wanted:
-        yield at, stored, wanted
-
-
-def _short(value: Any) -> str:
-    text = "absent" if value is None else repr(value) if isinstance(value, float) else dumps(value)
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _rounded(document: dict[str, Any]) -> dict[str, Any]:

@@ -153,6 +153,8 @@ def estimate(
         if not math.isfinite(point):
             return UNAVAILABLE
         low, high = _interval(statistic, values, sizes, draws, seed)
+    if low is not None and high is not None and math.isclose(low, high, rel_tol=1e-12):
+        low = high = point  # no width but that of rounding
     return Measurement(value=point, low=low, high=high, n=len(values) if n is None else n, origin=origin)
 
 

@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors content",
-    "catalog library plugins settings environment files locks attendant stats trained prepared costs modelfacts "
-    "native serving",
+    "catalog library plugins settings environment files resuming locks attendant stats trained prepared costs "
+    "modelfacts native serving",
     "task runner sizing workload walk prepare measure results columns pairing untrusted "
     "sources drafters backends metrics",
     "sweep executors replay summarise recommend validate profiles leaderboard interchange compare report advise",

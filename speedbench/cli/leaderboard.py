@@ -100,7 +100,7 @@ def page(
     """Make one HTML file of a board. It needs no network."""
     from pathlib import Path
 
-    from speedbench.cli.report import need_extra, refuse_unwritable
+    from speedbench.cli.pages import need_extra, refuse_unwritable
     from speedbench.errors import UserError
     from speedbench.files import write_whole
 

@@ -30,6 +30,7 @@ def command(
 ) -> None:
     """Make one HTML file of runs: verdict, charts, tables. It needs no network, and holds no prompt unless asked."""
     from speedbench.cli import document
+    from speedbench.cli.pages import need_extra, refuse_unwritable
     from speedbench.errors import UserError
     from speedbench.files import write_whole
     from speedbench.results import load
@@ -48,28 +49,6 @@ def command(
     written = [out, *(_draw(subjects, Path(folder), kind) for kind, folder in (("png", png), ("svg", svg)) if folder)]
     write_whole(Path(out), text)
     typer.echo(f"wrote {', '.join(written)}")
-
-
-def need_extra() -> None:
-    from importlib.util import find_spec
-
-    from speedbench.errors import Missing
-
-    absent = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
-    if absent:
-        raise Missing(f'report needs {" and ".join(absent)}: pip install "speedbench[report]"')
-
-
-def refuse_unwritable(file: Path, folders: Sequence[Path]) -> None:
-    """Before anything is computed."""
-    from speedbench.errors import UserError
-
-    if file.is_dir() or not file.parent.is_dir():
-        wrong = "is a folder" if file.is_dir() else "is in a folder that does not exist"
-        raise UserError(f"-o: '{file}' {wrong}; name a file, as report.html")
-    for folder in folders:
-        if folder.exists() and not folder.is_dir():
-            raise UserError(f"'{folder}' is a file; --png and --svg take a folder")
 
 
 def subject_of(run: Run, prompts: Sequence[Request] = ()) -> Subject:

@@ -17,7 +17,8 @@ from speedbench.environment import snapshot
 from speedbench.errors import UserError
 from speedbench.files import append, dumps
 from speedbench.locks import held, is_held
-from speedbench.results import joining, load_cell, refuse_other
+from speedbench.results import as_kept, joining, load_cell
+from speedbench.resuming import refuse_other
 from speedbench.sweep import Notify, Sweep, orders, preflight, run
 from speedbench.sweep.orders import Answer, Order, Unit, Work
 from speedbench.types import Session
@@ -67,7 +68,7 @@ def _measure(work: Work, unit: Unit, session: Session, path: Path, progress: Pro
         )
     cells = [cell for cell, _ in sweep.cells()]
     writer = joining(folder, cells, unit.process)
-    refuse_other("the target on this worker", writer.document["config"]["target"], session.facts)
+    refuse_other("the target on this worker", writer.document["config"]["target"], as_kept(session.facts))
     here = json.loads(dumps(snapshot()))
     writer.warn(cells[0], _strange(here, writer.document["processes"][0]))
     append(path.with_suffix(".jsonl"), [dumps({"process": unit.process, "environment": here})])
