@@ -42,11 +42,7 @@ def _differences(stored: Any, wanted: Any, at: str = "") -> Iterator[tuple[str, 
 
 
 def _short(value: Any) -> str:
-    text = (
-        "absent"
-        if value is None
-        else repr(value)
-        if isinstance(value, float)
-        else json.dumps(value, ensure_ascii=False)
-    )
+    if value is None:
+        return "absent"
+    text = repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= 60 else text[:57] + "…"
