@@ -42,8 +42,8 @@ def test_the_table_has_every_column_and_the_numbers_of_the_script(bench: Bench) 
     # 10 tokens in 10 passes of 0.020 s: 50 tokens/s
     assert baseline.split() == ["none", "0", "1", "1.00", "-", "0.00", "1.00", "50.0", "1.00x", "1.00x", "+0.0%", "-"]
     # 3, 0, 2, 1 of 3, 3, 3, 1: AL 10/4, 6 of 10; 4 passes of 0.020 s and 10 drafts of 0.001 s: 0.090 s; 5 turns
-    expected = ["ngram", "3", "1", "2.50", "60.0%", "0.12", "1.00", "111", "2.22x", "[2.22,", "2.22]", "2.22x"]
-    assert drafted.split()[:12] == expected
+    expected = ["ngram", "3", "1", "2.50", "60.0%", "0.12", "1.00", "111", "2.22x", "2.22x"]
+    assert drafted.split()[:10] == expected
     assert drafted.split()[-1] == "5/5"
     assert "B=1: use ngram D=3: 2.22x" in done.out
     assert done.out.splitlines()[-1] == f"kept in {bench.out}; look closer with: speedbench show {bench.out}"
