@@ -25,8 +25,9 @@ class Accepted:
     value: float
     low: float | None = None
     high: float | None = None
-    drafted: float = 1.0
-    """Share of steps in which something was proposed: the others are plain steps."""
+    drafted: float | None = None
+    """Share of steps in which something was proposed: the others are plain steps. None: not told; none is then taken to
+    be plain, the dearer case."""
     proposed: float | None = None
     """Mean drafts of a step that proposed any; None: D."""
 
@@ -76,11 +77,12 @@ def of_results(results: Sequence[Result], mechanisms: Mapping[str, str], source:
 
 def _accepted(result: Result) -> Accepted:
     al, share, proposed = measurement(result, "al"), value(result, "drafted_share"), value(result, "effective_d")
+    assert al.value is not None, "a cell without acceptance is no point of a curve"
     return Accepted(
-        value=al.value or 1.0,
+        value=al.value,
         low=al.low,
         high=al.high,
-        drafted=1.0 if share is None else share,
+        drafted=share,
         proposed=proposed / share if share and proposed is not None else None,
     )
 

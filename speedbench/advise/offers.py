@@ -150,7 +150,7 @@ def _parts(
     With B rows a pass is plain only if none of them was drafted for; its width is that of a mean proposal.
     """
     wide = Place(batch=batch, draft_length=point.proposed or draft_length, context=context)
-    share = 1 - (1 - point.drafted) ** batch
+    share = 1.0 if point.drafted is None else 1 - (1 - point.drafted) ** batch
     verify, other = costs.verify(wide), costs.other(wide)
     if share < 1:
         narrow = Place(batch=batch, draft_length=0, context=context)

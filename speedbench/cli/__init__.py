@@ -19,7 +19,7 @@ import typer
 from speedbench import __version__
 from speedbench.errors import UserError
 
-HELPERS = frozenset({"compared", "decisions", "document", "pages", "parse", "places", "progress", "tables"})
+HELPERS = frozenset({"compared", "decisions", "document", "ending", "pages", "parse", "places", "progress", "tables"})
 """Files here that are no verb; they may import what `--help` must not wait for."""
 
 USER, OURS, INTERRUPTED = 2, 70, 130

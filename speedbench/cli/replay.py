@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from speedbench.cli.ending import ending
+
 if TYPE_CHECKING:
     from speedbench.backends.native import NativeSession
     from speedbench.replay.asking import Asked
@@ -139,7 +141,7 @@ def _finish(
         trace.write(path / trace.FILE, labelled, writer.document["config"])
         replays.write(writer, labelled)
         writer.finish()
-    _print(path, as_json=as_json)
+    ending(path, as_json=as_json, closer=" --by-position")
 
 
 # ---- with one -------------------------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ def _replay(
             replays.label(found, labellers, writer, _progress)
             replays.write(writer, trace.read(path)[1])
             writer.finish()
-    _print(path, as_json=as_json)
+    ending(path, as_json=as_json, closer=" --by-position")
 
 
 def _asked(session: NativeSession, runner: Runner, options: Mapping[str, Any]) -> Asked:
@@ -277,21 +279,3 @@ def _progress(done: int, of: int) -> None:
     """A line on stderr now and then."""
     if done == of or done % max(1, of // 10) == 0:
         typer.echo(f"{done}/{of} answers replayed", err=True)
-
-
-def _print(path: Path, *, as_json: bool) -> None:
-    from speedbench.cli import document, tables
-    from speedbench.files import dumps
-    from speedbench.results import load
-
-    run = load(path)
-    found = document.evaluate(run)
-    said = document.write(run, found)
-    if as_json:
-        typer.echo(dumps(said, indent=2))
-    else:
-        tables.print_result(tables.console(), found, said)
-        typer.echo(f"kept in {path}; look closer with: speedbench show {path} --by-position")
-    code = document.exit_code(found)
-    if code:
-        raise typer.Exit(code)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from speedbench.cli.ending import ending
+
 if TYPE_CHECKING:
     from speedbench.cli.places import Known, Place
     from speedbench.sweep import Sweep
@@ -100,7 +102,7 @@ def command(
         with places.opened(sweep, path, *workers) as place:
             _measure(sweep, place, path, skip_long=skips, resume=resume, dry_run=dry_run, as_json=as_json)
     if not dry_run:
-        _print_result(path, as_json=as_json)
+        ending(path, as_json=as_json)
 
 
 def _options(given: Mapping[str, Any], config: str | None) -> dict[str, Any]:
@@ -216,25 +218,6 @@ def _measure(
             raise
         if whole:
             writer.finish()
-
-
-def _print_result(path: Path, *, as_json: bool) -> None:
-    """The summary, from the files alone; the exit code says what it holds."""
-    from speedbench.cli import document, tables
-    from speedbench.files import dumps
-    from speedbench.results import load
-
-    run = load(path)
-    found = document.evaluate(run)
-    said = document.write(run, found)
-    if as_json:
-        typer.echo(dumps(said, indent=2))
-    else:
-        tables.print_result(tables.console(), found, said)
-        typer.echo(f"kept in {path}; look closer with: speedbench show {path}")
-    code = document.exit_code(found) or int(not run.document["finished"])
-    if code:
-        raise typer.Exit(code)
 
 
 def _say_plan(sweep: Sweep, known: Known, path: Path) -> None:
