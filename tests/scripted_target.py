@@ -93,7 +93,7 @@ def replayed(
     told: Any = Told(target, row) if row else target
     shape = tiny.plan(max(lengths), sampling=Sampling(**sampling))
     stage = Stage(told, len(asked.prompt) + len(asked.output), max(lengths), shape.sampling)
-    tables = labeller("x", build(told, shape), stage, lengths).tables(asked)
+    tables = labeller("x", build(told, shape), stage, lengths).tables([asked])[0]
     return {d: record(asked, tables.get(d) or tables[None], d) for d in lengths}
 
 

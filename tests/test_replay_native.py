@@ -138,7 +138,7 @@ def test_a_tree_over_earlier_answers_is_replayed_in_the_order_of_requests() -> N
         for whole, size in shapes:
             right = tiny.decoded(st.Told(two(), whole), running, plan, [whole[:size]], 22)[0]  # type: ignore[arg-type]
             asked = st.answer(whole, size, 22)
-            found = st.record(asked, one.tables(asked)[d], d)
+            found = st.record(asked, one.tables([asked])[0][d], d)
             assert st.shown(found.steps) == st.shown(right.steps)
         assert sum(step.accepted or 0 for step in found.steps) > 4
 

@@ -21,9 +21,9 @@ from speedbench.stats import (
     tallied,
     untold,
 )
-from speedbench.types import Counts, Measured, Measurement, Metric, Step
+from speedbench.types import Counts, Measured, Measurement, Metric, Record, Step
 
-Tally = Counter[tuple[int, int]]
+Tally = Mapping[tuple[int, int], float]
 """How many steps proposed so many and accepted so many."""
 
 Known = tuple[float | None, float | None]
@@ -42,7 +42,15 @@ def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
 
 def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The same over the steps that no stop token and no cap cut short."""
-    return {"al_complete": _over(measured, _complete, lambda steps: (_committed(steps), len(steps)), "accepted")}
+
+    def row(steps: Sequence[Step]) -> tuple[float, float]:
+        return _committed(steps), len(steps)
+
+    def sums(counts: Counts) -> Known:
+        tally = _of_counts(counts, complete=True)
+        return (None, None) if tally is None else (sum(n * (a + 1) for (_, a), n in tally.items()), _all_of(tally))
+
+    return {"al_complete": _over(measured, _complete, row, "accepted", sums=sums)}
 
 
 def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -108,30 +116,30 @@ def accepted_at_marginal(measured: Measured, _: Measured | None) -> Mapping[str,
     """P(at least i drafts accepted), over the steps not cut short: 1 + Σ marginal = al_complete."""
 
     def row(tally: Tally, i: int) -> tuple[float, float]:
-        return _reached(tally, i), tally.total()
+        return _reached(tally, i), _all_of(tally)
 
     positions = range(1, _longest(measured) + 1)
-    return _by_position("accepted_at_marginal", positions, measured, _complete, row, "accepted")
+    return _by_position("accepted_at_marginal", positions, measured, row, "accepted", complete=True)
 
 
 def accepted_at_conditional(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """P(draft i accepted given that i−1 were and that draft i was proposed); unavailable where never reached."""
 
     def row(tally: Tally, i: int) -> tuple[float, float]:
-        tried = Counter({(proposed, accepted): n for (proposed, accepted), n in tally.items() if proposed >= i})
+        tried = {(proposed, accepted): n for (proposed, accepted), n in tally.items() if proposed >= i}
         return _reached(tried, i), _reached(tried, i - 1)
 
     positions = range(1, _longest(measured) + 1)
-    return _by_position("accepted_at_conditional", positions, measured, _complete, row, "proposed", "accepted")
+    return _by_position("accepted_at_conditional", positions, measured, row, "proposed", "accepted", complete=True)
 
 
 def accepted_histogram(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Share of all steps that accepted exactly j drafts, j = 0…D: Σ = 1, and Σ j·share = Σ accepted / Σ steps."""
 
     def row(tally: Tally, j: int) -> tuple[float, float]:
-        return _reached(tally, j) - _reached(tally, j + 1), tally.total()
+        return sum(n for (_, accepted), n in tally.items() if accepted == j), _all_of(tally)
 
-    return _by_position("accepted_histogram", range(_longest(measured) + 1), measured, _all, row, "accepted")
+    return _by_position("accepted_histogram", range(_longest(measured) + 1), measured, row, "accepted", complete=False)
 
 
 # ---- the sums ------------------------------------------------------------------------------------------------------
@@ -142,7 +150,7 @@ def _over(
     some: Callable[[Sequence[Step]], Sequence[Step]],
     row: Callable[[Sequence[Step]], tuple[float, float]],
     *needs: str,
-    sums: Callable[[Counts], Known] | None = None,
+    sums: Callable[[Counts], Known],
 ) -> Measurement:
     """A ratio of sums over some of the steps, or of what `sums` finds in an engine's own sums; unavailable where the
     engine does not tell what it needs."""
@@ -152,7 +160,7 @@ def _over(
     for record in answered(measured):
         told: Known = row(some(record.steps))
         if record.counts is not None:
-            told = sums(record.counts) if sums else (None, None)
+            told = sums(record.counts)
         over, under = told
         if over is None or under is None:
             return UNAVAILABLE
@@ -164,21 +172,42 @@ def _by_position(
     name: str,
     positions: range,
     measured: Measured,
-    some: Callable[[Sequence[Step]], Sequence[Step]],
     row: Callable[[Tally, int], tuple[float, float]],
     *needs: str,
+    complete: bool,
 ) -> Mapping[str, Measurement]:
-    """The same once a position, with the steps counted once for all."""
-    if untold(answered(measured), *needs) or any(record.counts for record in answered(measured)):
-        return {f"{name}[{i}]": UNAVAILABLE for i in positions}
-    tallies = [(record, _tally(some(record.steps))) for record in answered(measured)]
-    parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
-    origin = rests_on(answered(measured), "exact")
-    return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=origin) for i in positions}
+    """The same once a position, with the steps counted once for all; `complete`: only those that nothing cut short."""
+    records, tallies = answered(measured), list[Tally]()
+    for record in records:
+        tally = _tally(record, complete)
+        if tally is None or untold([record], *needs):
+            return {f"{name}[{i}]": UNAVAILABLE for i in positions}
+        tallies.append(tally)
+    pairs = list(zip(records, tallies, strict=True))
+    parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in pairs] for i in positions}
+    return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=rests_on(records, "exact")) for i in positions}
 
 
-def _tally(steps: Iterable[Step]) -> Tally:
-    return Counter((step.proposed or 0, step.accepted or 0) for step in steps)
+def _tally(record: Record, complete: bool) -> Tally | None:
+    if record.counts is not None:
+        return _of_counts(record.counts, complete)
+    some = _complete(record.steps) if complete else record.steps
+    return Counter((step.proposed or 0, step.accepted or 0) for step in some)
+
+
+def _of_counts(counts: Counts, complete: bool) -> Tally | None:
+    """None where the sums do not say how single steps came out."""
+    if counts.outcomes is None:
+        return None
+    tally: dict[tuple[int, int], float] = defaultdict(float)
+    for proposed, accepted, whole, n in counts.outcomes:
+        if whole or not complete:
+            tally[proposed, accepted] += n
+    return tally
+
+
+def _all_of(tally: Tally) -> float:
+    return sum(tally.values())
 
 
 def _by_counters(measured: Measured) -> Measurement:
@@ -224,7 +253,7 @@ def _proposed(steps: Iterable[Step]) -> int:
     return sum(step.proposed or 0 for step in steps)
 
 
-def _reached(tally: Tally, i: int) -> int:
+def _reached(tally: Tally, i: int) -> float:
     return sum(n for (_, accepted), n in tally.items() if accepted >= i)
 
 
