@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -63,18 +63,15 @@ class Blocks:
         few, found = self._few(forced, width, d), dict[tuple[int, int], list[Any]]()
         for at in range(0, len(drafting), few):
             part = drafting[at : at + few]
-            states = self._filled(forced, part, width)
-            drafts = (self._log_q if self._stage.sampled else self._drafted)(forced, part, states, d)
+            tell: Callable[..., list[list[Any]]] = self._log_q if self._stage.sampled else self._drafted
+            drafts = tell(forced, part, self._filled(forced, part, width), d)
             found.update({(p.row, p.start): each for p, each in zip(part, drafts, strict=True)})
         return [self._table(forced, row, found, d) for row in forced.rows]
 
     def _table(self, forced: Forced, row: int, found: Mapping[tuple[int, int], list[Any]], d: int) -> Table:
-        starts = forced.starts(row)
-        drafts, whole = (
-            [found.get((row, start)) for start in starts],
-            self._stage.sampled or not self._proposer.pick.cuts,
-        )
-        offered = [0 if each is None else d if whole else len(each) for each in drafts]
+        starts, cuts = forced.starts(row), self._proposer.pick.cuts
+        drafts = [found.get((row, start)) for start in starts]
+        offered = [0 if each is None else len(each) if cuts else d for each in drafts]
         if self._stage.sampled:
             return forced.chances(row, offered, [each or [] for each in drafts])
         pairs = zip(drafts, starts, strict=True)
