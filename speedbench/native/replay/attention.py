@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from speedbench.native.replay.tensors import Proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,16 @@ class Span:
     row: int
     count: int
     until: int
+
+
+def reaches(part: Sequence[Proposed]) -> dict[int, int]:
+    """By row, the slots that any proposal of it may see: those before the newest, which begins last."""
+    return {p.row: p.start - 1 for p in part}
+
+
+def spans(part: Sequence[Proposed], until: dict[int, int]) -> list[Span]:
+    """Proposals in the order of their rows."""
+    return [Span(row, count, until[row]) for row, count in Counter(p.row for p in part).items()]
 
 
 def beside(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from speedbench.native.dflash import DFlash, Filled
 from speedbench.native.head import Attend
 from speedbench.native.proposer import Draft
-from speedbench.native.replay.attention import Span, beside
+from speedbench.native.replay.attention import beside, reaches, spans
 from speedbench.native.replay.forced import Forced, Stage
 from speedbench.native.replay.tensors import Proposed, budget, host, log_chances
 from speedbench.native.target import PREFILL_CHUNK
@@ -129,12 +128,10 @@ class Blocks:
         )  # fmt: skip
 
     def _attend(self, part: Sequence[Proposed], at: Tensor) -> Attend:
-        back, until = self._proposer.back, {p.row: p.start - 1 for p in part}
-        counts = Counter(p.row for p in part)
-        spans = [Span(row, counts[row], end) for row, end in until.items()]
+        back, rows = self._proposer.back, spans(part, reaches(part))
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return beside(query, back.slots.both(layer), spans, at, (key, value), causal=back.spec.causal)
+            return beside(query, back.slots.both(layer), rows, at, (key, value), causal=back.spec.causal)
 
         return attend
 

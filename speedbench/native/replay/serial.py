@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from speedbench.native.replay.attention import Span, beside
+from speedbench.native.replay.attention import Span, beside, reaches, spans
 from speedbench.native.replay.forced import Forced, Stage
-from speedbench.native.replay.tensors import NOTHING, Proposed, budget, host, log_chances, which
+from speedbench.native.replay.tensors import NOTHING, Proposed, budget, host, log_chances
 from speedbench.native.serial import Serial
 from speedbench.native.target import PREFILL_CHUNK
 from speedbench.native.verify import best, probabilities
@@ -93,40 +93,33 @@ class Passes:
     def _followed(self, forced: Forced, part: Sequence[Proposed], outputs: Tensor) -> Tensor:
         """[N, D]: of each proposal, what is to be known of its drafts in turn: 1 a hit, 0 the first miss and all
         behind it; or log q."""
-        device, never = outputs.device, self._stage.never
-        row, start, offered = torch.tensor([(p.row, p.start, p.offered) for p in part], device=device).T
-        until = {p.row: p.start - 1 for p in part}
+        device, never, own = outputs.device, self._stage.never, _Own()
         found = torch.full((len(part), self._stage.reach), never, device=device)
-        alive, own, output = torch.arange(len(part), device=device), _Own(), outputs[row, start - 2]
-        tokens = row
-        for step in range(max(p.offered for p in part)):
+        row, start, alive = torch.tensor([(p.row, p.start, i) for i, p in enumerate(part)], device=device).T
+        output, tokens, until = outputs[row, start - 2], row, reaches(part)
+        for step in range(self._stage.reach):
             if step:
-                output = self._fed(self._spans(row, until), start, tokens, output, step, own)
+                output = self._fed(spans(part, until), start, tokens, output, step, own)
             tokens = forced.following(row, start + step)
             verdict = self._verdicts(output, tokens)
             found[alive, step] = verdict
-            going = which((verdict > never) & (tokens != NOTHING) & (offered > step + 1))
-            row, start, offered, alive = row[going], start[going], offered[going], alive[going]
-            tokens, output = tokens[going], output[going]
-            own.keep(going)
-            if not len(alive):
+            right = host((verdict > never) & (tokens != NOTHING))
+            going = [i for i, p in enumerate(part) if right[i] and p.offered > step + 1]
+            if not going:
                 break
+            part, these = [part[i] for i in going], torch.tensor(going, device=device)
+            row, start, alive, tokens, output = (each[these] for each in (row, start, alive, tokens, output))
+            own.keep(these)
         return found
 
-    def _spans(self, row: Tensor, until: dict[int, int]) -> list[Span]:
-        if len(until) == 1:
-            return [Span(each, len(row), end) for each, end in until.items()]
-        counts = host(torch.bincount(row, minlength=max(until) + 1))
-        return [Span(each, counts[each], end) for each, end in until.items() if counts[each]]
-
     def _fed(
-        self, spans: Sequence[Span], starts: Tensor, tokens: Tensor, output: Tensor, step: int, own: _Own
+        self, rows: Sequence[Span], starts: Tensor, tokens: Tensor, output: Tensor, step: int, own: _Own
     ) -> Tensor:
         """Outputs [N, H] after feeding one more token each, in the slot that comes next."""
         body, slots = self._proposer.body, self._proposer.slots
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return beside(query, slots.both(layer), spans, starts - 1, own.grow(layer, key, value))
+            return beside(query, slots.both(layer), rows, starts - 1, own.grow(layer, key, value))
 
         there = (starts - 2 + step)[:, None]
         return body.through(tokens[:, None], body.recycled(output)[:, None], there, attend)[:, 0]

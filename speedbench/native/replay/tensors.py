@@ -51,11 +51,6 @@ def host(x: Tensor) -> Any:
     return x.tolist()
 
 
-def which(mask: Tensor) -> Tensor:
-    """Indices of what is true in mask [N]."""
-    return mask.nonzero()[:, 0]
-
-
 def padded(rows: Sequence[Sequence[int]], size: int, device: torch.device, filler: int = NOTHING) -> Tensor:
     return torch.tensor([[*row, *[filler] * (size - len(row))] for row in rows], device=device)
 
