@@ -60,7 +60,8 @@ def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measureme
         return _committed(steps), len(steps)
 
     def sums(counts: Counts) -> Known:
-        return _plus(counts.accepted, counts.drafted), counts.drafted
+        """A step without a draft commits one token."""
+        return None if counts.drafted is None else counts.committed - counts.steps + counts.drafted, counts.drafted
 
     return {"al_drafted": _over(measured, _drafted, row, "proposed", sums=sums)}
 
@@ -223,10 +224,6 @@ def _by_counters(measured: Measured) -> Measurement:
     if steps < 1:
         return UNAVAILABLE
     return Measurement(value=decoded / steps, n=len({r.request for r in answered(measured)}), origin="derived")
-
-
-def _plus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a + b
 
 
 def _all(steps: Sequence[Step]) -> Sequence[Step]:
