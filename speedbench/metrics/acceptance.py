@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,18 +13,17 @@ from speedbench.stats import (
     UNAVAILABLE,
     Share,
     Sums,
+    Tally,
     answered,
     estimate,
     ratio_of_sums,
     rests_on,
     shares,
     tallied,
+    tally,
     untold,
 )
 from speedbench.types import Counts, Measured, Measurement, Metric, Record, Step
-
-Tally = Mapping[tuple[int, int], float]
-"""How many steps proposed so many and accepted so many."""
 
 Known = tuple[float | None, float | None]
 """Two sums, each None where the engine did not tell it."""
@@ -41,16 +40,12 @@ def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
 
 
 def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
-    """The same over the steps that no stop token and no cap cut short."""
-
-    def row(steps: Sequence[Step]) -> tuple[float, float]:
-        return _committed(steps), len(steps)
-
-    def sums(counts: Counts) -> Known:
-        tally = _of_counts(counts, complete=True)
-        return (None, None) if tally is None else (sum(n * (a + 1) for (_, a), n in tally.items()), _all_of(tally))
-
-    return {"al_complete": _over(measured, _complete, row, "accepted", sums=sums)}
+    """The same over the steps that no stop token and no cap cut short: each committed what it accepted and one more."""
+    tallies = _tallies(measured, True, "accepted")
+    parts = [
+        Share(r.request, r.category, (sum(n * (a + 1) for (_, a), n in t.items()), _all_of(t))) for r, t in tallies
+    ]
+    return {"al_complete": ratio_of_sums(parts, origin=rests_on(answered(measured), "exact")) if parts else UNAVAILABLE}
 
 
 def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -177,34 +172,20 @@ def _by_position(
     *needs: str,
     complete: bool,
 ) -> Mapping[str, Measurement]:
-    """The same once a position, with the steps counted once for all; `complete`: only those that nothing cut short."""
-    records, tallies = answered(measured), list[Tally]()
-    for record in records:
-        tally = _tally(record, complete)
-        if tally is None or untold([record], *needs):
-            return {f"{name}[{i}]": UNAVAILABLE for i in positions}
-        tallies.append(tally)
-    pairs = list(zip(records, tallies, strict=True))
-    parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in pairs] for i in positions}
-    return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=rests_on(records, "exact")) for i in positions}
+    """A ratio of sums once a position; `complete`: over the steps that nothing cut short."""
+    tallies, origin = _tallies(measured, complete, *needs), rests_on(answered(measured), "exact")
+    if not tallies:
+        return {f"{name}[{i}]": UNAVAILABLE for i in positions}
+    parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
+    return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=origin) for i in positions}
 
 
-def _tally(record: Record, complete: bool) -> Tally | None:
-    if record.counts is not None:
-        return _of_counts(record.counts, complete)
-    some = _complete(record.steps) if complete else record.steps
-    return Counter((step.proposed or 0, step.accepted or 0) for step in some)
-
-
-def _of_counts(counts: Counts, complete: bool) -> Tally | None:
-    """None where the sums do not say how single steps came out."""
-    if counts.outcomes is None:
-        return None
-    tally: dict[tuple[int, int], float] = defaultdict(float)
-    for proposed, accepted, whole, n in counts.outcomes:
-        if whole or not complete:
-            tally[proposed, accepted] += n
-    return tally
+def _tallies(measured: Measured, complete: bool, *needs: str) -> list[tuple[Record, Tally]]:
+    """The steps of every answer, counted once for all; none where the engine does not tell what is needed of any."""
+    records = answered(measured)
+    found = [(record, tally(record, complete)) for record in records]
+    known = [(record, steps) for record, steps in found if steps is not None]
+    return [] if untold(records, *needs) or len(known) < len(found) else known
 
 
 def _all_of(tally: Tally) -> float:
@@ -228,10 +209,6 @@ def _by_counters(measured: Measured) -> Measurement:
 
 def _all(steps: Sequence[Step]) -> Sequence[Step]:
     return steps
-
-
-def _complete(steps: Sequence[Step]) -> Sequence[Step]:
-    return [step for step in steps if step.committed >= (step.accepted or 0) + 1]
 
 
 def _drafted(steps: Sequence[Step]) -> Sequence[Step]:

@@ -31,7 +31,8 @@ class Proposed:
 
 def batch_rows(device: torch.device, longest: int, positions: int | None) -> int:
     """Answers to take at once so that their rows, of up to `longest` tokens, have so many positions together; None:
-    16,384 on a GPU, and one answer on a CPU, where more were no faster."""
+    16,384 on a GPU, and one answer on a CPU, where four at once took half as long again and more: nothing is gained
+    there by wider products, and rows are padded."""
     if positions is None:
         positions = 0 if device.type == "cpu" else 16384
     return max(1, positions // max(1, longest))
@@ -40,8 +41,8 @@ def batch_rows(device: torch.device, longest: int, positions: int | None) -> int
 def budget(each: int, device: torch.device) -> int:
     """How many items of `each` bytes one step may take: of 64 MiB on a CPU, of 1 GiB elsewhere.
 
-    Beside models, a replay takes slots and tapped states for the positions of one batch, and a small multiple of this,
-    however many answers there are.
+    Beside models, a replay takes slots, tapped states and activations for the positions of one batch, and a small
+    multiple of this, however many answers there are.
     """
     return max(1, (64 if device.type == "cpu" else 1024) * 2**20 // each)
 
