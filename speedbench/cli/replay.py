@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
 RUNNER, DRAFTER, LENGTHS = "smollm2-135m", "ngram,suffix", "1-8"
 
-SAMPLING, SIZE, MODEL = (
-    ("temperature", "top_k", "top_p", "seed"),
-    ("limit", "max_tokens"),
-    ("runner", "drafter", "set", "batch_tokens"),
-)
+SAMPLING, SIZE = ("temperature", "top_k", "top_p", "seed"), ("limit", "max_tokens")
+MODEL = ("runner", "drafter", "set", "batch_tokens")
 IDLE = {
     "a trace": (*MODEL, *SAMPLING, *SIZE),
     "steps": (*MODEL, *SAMPLING, *SIZE),
