@@ -22,7 +22,7 @@ from speedbench.types import Answer, Chances, Counts, Sampling, Tables
 DRAFTERS = greedy.DRAFTERS | {
     "external": (greedy.two, lambda target, shape: tiny.external(tiny.lean(tiny.noisy(tiny.model(), 0.3)), shape))
 }
-CAP, RUNS, ROWS = 9, 2000, 100
+CAP, RUNS, ROWS = 9, 2000, 200
 SAMPLING: dict[str, Any] = {"temperature": 5.0, "top_k": 24, "top_p": 0.95}
 PROMPT = greedy.PROMPT
 
