@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 import blocks  # noqa: E402 - the tests' random heads, and the plain decoder that they are held against
+import scripted_target as st  # noqa: E402
 import serial_heads  # noqa: E402
 import tiny  # noqa: E402
 import torch  # noqa: E402
@@ -38,8 +39,11 @@ from speedbench.native.oracle import Oracle  # noqa: E402
 from speedbench.native.profile import course, passes, studies  # noqa: E402
 from speedbench.native.profile.forced import ACCEPTED  # noqa: E402
 from speedbench.native.proposer import Plan, Proposer  # noqa: E402
+from speedbench.native.replay.forced import Stage  # noqa: E402
+from speedbench.native.replay.routes import labeller  # noqa: E402
 from speedbench.native.suffix import Suffix  # noqa: E402
 from speedbench.types import Peaks, Sampling, Timed  # noqa: E402
+from speedbench.walk import record  # noqa: E402
 
 LLAMA_8B = {
     "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -118,6 +122,34 @@ def _drafters(target: LeanTarget, shape: Plan, dtype: torch.dtype) -> dict[str, 
         "dflash": DFlash(blocks.head_of(), shape, target),
         "dspark": dspark.of(blocks.head_of(**kinds), shape, target),
     }
+
+
+# ---- replay against a sweep ----------------------------------------------------------------------------------------
+
+
+def replay(check: Check) -> dict[str, Any]:
+    """Of tiny random models in float32, in how many answers the replayed steps are not those that ran, D by D: all
+    answers labelled in one pass, and each alone. Only a drafter's own near tie can make one differ."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    target = _lean(tiny.model(num_hidden_layers=4, dtype=torch.float32), torch.float32, check.device)
+    shape, lengths = tiny.plan(DRAFTS, rows=len(PROMPTS), device=check.device), range(1, DRAFTS + 1)
+    base = tiny.decoded(target, None, replace(shape, draft_length=0), PROMPTS, CAP)
+    asked = [st.answer([*ids, *a.tokens], len(ids), CAP) for ids, a in zip(PROMPTS, base, strict=True)]
+    found: dict[str, Any] = {"of": len(asked) * len(lengths)}
+    for name in ("ngram", "suffix", "external", "eagle3", "mtp", "dflash", "dspark"):
+        one = {d: replace(shape, draft_length=d) for d in lengths}
+        ran = {d: tiny.decoded(target, _drafters(target, one[d], torch.float32)[name], one[d], PROMPTS, CAP)
+               for d in lengths}  # fmt: skip
+        found[name] = {}
+        for rows in (len(PROMPTS), 1):
+            stage = Stage(target, max(tiny.LENGTHS) + CAP, DRAFTS, shape.sampling, rows)
+            made = labeller(name, _drafters(target, replace(shape, rows=rows), torch.float32)[name], stage, lengths)
+            tables = [each for low in range(0, len(asked), rows) for each in made.tables(asked[low : low + rows])]
+            found[name][f"differ, {rows} at once"] = sum(
+                st.shown(record(asked[b], t.get(d) or t[None], d).steps) != st.shown(ran[d][b].steps)
+                for b, t in enumerate(tables) for d in lengths
+            )  # fmt: skip
+    return found
 
 
 # ---- compile and CUDA graphs ---------------------------------------------------------------------------------------
@@ -292,8 +324,8 @@ def kernels(check: Check) -> dict[str, Any]:
 # ---- all of it ------------------------------------------------------------------------------------------------------
 
 SECTIONS: dict[str, tuple[float, Callable[[Check], dict[str, Any]]]] = {
-    "correctness": (0.15, correctness), "accelerated": (0.20, accelerated), "kernels": (0.15, kernels),
-    "curves": (0.50, curves),
+    "correctness": (0.12, correctness), "replay": (0.03, replay), "accelerated": (0.20, accelerated),
+    "kernels": (0.15, kernels), "curves": (0.50, curves),
 }  # fmt: skip
 """Each with its share of the time; what one leaves goes to the next."""
 
@@ -341,6 +373,7 @@ def _summary(found: dict[str, Any]) -> dict[str, Any]:
     quick = found.get("accelerated", {})
     return {
         "equal_in_float32": exact is None or all(each["equal"] == each["of"] for each in exact.values()),
+        "replay_differs": {name: each for name, each in found.get("replay", {}).items() if isinstance(each, dict)},
         "compile_equal": (quick.get("compile") or {}).get("equal"),
         "graphs_equal": quick["cuda_graphs"].get("equal") if isinstance(quick.get("cuda_graphs"), dict) else None,
         "peaks": found.get("kernels", {}).get("peaks"),

@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 
@@ -38,6 +39,7 @@ class Bench:
     requests: Sequence[Request]
     lengths: Sequence[int]
     load: Load
+    positions: int | None
 
     def served(self, drafting: Drafting, draft_length: int) -> tuple[float, list[Record]]:
         """Seconds to hold all conversations, and their records."""
@@ -49,9 +51,11 @@ class Bench:
 
     def replayed(self, drafting: Drafting, outputs: Outputs) -> tuple[float, float, dict[int, list[Record]]]:
         """Seconds to label all answers, seconds to walk them at every D, and the records by D."""
-        one = self.session.labellers([drafting], self.lengths, self.load)[drafting.label]
+        labelling = self.session.labelling([drafting], self.lengths, self.load, self.positions)
+        one, rows, answers = labelling.drafters[drafting.label], labelling.rows, outputs.answers
         began = time.perf_counter()
-        tables = [(answer, one.tables(answer)) for answer in outputs.answers]
+        every = (one.tables(answers[low : low + rows]) for low in range(0, len(answers), rows))
+        tables = list(zip(answers, chain.from_iterable(every), strict=True))
         labelled = time.perf_counter()
         found = {d: [record(a, t[d] if d in t else t[None], d) for a, t in tables] for d in self.lengths}
         return labelled - began, time.perf_counter() - labelled, found
@@ -71,6 +75,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--drafter", default="ngram,suffix,external,eagle3,mtp,dflash,dspark")
     parser.add_argument("-D", dest="lengths", default="1-7")
+    parser.add_argument("--batch-tokens", type=int, help="as of `speedbench replay`")
     options = parser.parse_args()
     runner = runners.load(options.runner)
     requests = tasks.requests(tasks.load(options.task), options.limit)
@@ -78,7 +83,8 @@ def main() -> None:
     sampling = Sampling(max_tokens=options.max_tokens)
     with BACKEND.open(runner) as session:
         longest = max(fit.most_tokens or 0 for fit in session.fits(requests, options.max_tokens))
-        bench = Bench(session, requests, lengths, Load(sampling=sampling, longest=longest, widest=max(lengths)))
+        load = Load(sampling=sampling, longest=longest, widest=max(lengths))
+        bench = Bench(session, requests, lengths, load, options.batch_tokens)
         making, records = bench.served(BASELINE, 0)
         outputs = of_records(records, requests, session.chat, limits(session), cap=options.max_tokens)
         count, tokens = len(outputs.answers), sum(len(answer.output) for answer in outputs.answers)

@@ -205,6 +205,12 @@ COLUMNS: tuple[Column, ...] = (
         explain="greedy outputs identical to the baseline's / compared; REAL: not explained by a near tie",
     ),
     Column(
+        title="off target",
+        of=lambda result: UNKNOWN if value(result, "off_target") is None else f"{value(result, 'off_target'):.0f}",
+        explain="tokens of the replayed outputs that the target, given those before, would not say",
+        when=lambda result: value(result, "off_target") is not None,
+    ),
+    Column(
         title="failed",
         of=_failed,
         explain="turns that ended in an error / asked for",

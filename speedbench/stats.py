@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -27,6 +27,10 @@ DRAWS = 2000
 
 REPEAT_STRIDE = 1000
 """Pooling gives the records of repeat r the processes r·1000 + process, so that clocks and repeats stay apart."""
+
+
+Tally = Mapping[tuple[int, int], float]
+"""How many steps proposed so many drafts and accepted so many."""
 
 
 class Share(NamedTuple):
@@ -72,6 +76,18 @@ def tallied(record: Record) -> tuple[int, float]:
     if record.counts is not None:
         return record.counts.committed, record.counts.steps
     return sum(map(_COMMITTED, record.steps)), len(record.steps)
+
+
+def tally(record: Record, complete: bool) -> Tally | None:
+    """The record's steps; `complete`: those that nothing cut short. None where sums do not say how steps came out."""
+    counts, found = record.counts, defaultdict[tuple[int, int], float](float)
+    if counts is not None and counts.outcomes is None:
+        return None
+    steps = ((s.proposed or 0, s.accepted or 0, s.committed > (s.accepted or 0), 1) for s in record.steps)
+    for proposed, accepted, whole, n in steps if counts is None else counts.outcomes or ():
+        if whole or not complete:
+            found[proposed, accepted] += n
+    return found
 
 
 def untold(records: Iterable[Record], *names: str) -> bool:

@@ -14,9 +14,13 @@ chance that a step begins at g then follows from those before it, which is the e
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 
 from speedbench.types import Answer, Chances, Counts, Matches, Origin, Record, Step, Table
+
+_DIGITS = 9
+"""Decimal places of what is kept for every token."""
 
 
 def record(answer: Answer, table: Table, draft_length: int, origin: Origin = "exact") -> Record:
@@ -49,26 +53,30 @@ def steps(answer: Answer, table: Matches, draft_length: int) -> Iterator[Step]:
 
 
 def expected(answer: Answer, table: Chances, draft_length: int) -> Counts:
-    """Expected sums over the steps, given the answer, in O(T·D)."""
+    """Expected sums over the steps, given the answer, by how they came out and where they began, in O(T·D)."""
     size = len(answer.output)
     begins = [0.0] * (size + 1)
     """[g]: the chance that a step begins with g tokens committed; [size]: that the answer is over, 1."""
     begins[min(1, size)] = 1.0
-    count = accepted = proposed = drafted = 0.0
+    outcomes, begun = defaultdict[tuple[int, int, bool], float](float), list[tuple[float, float]]()
     for at in range(1, size):
-        offered, alive = _proposed(answer, table, draft_length, at), begins[at]
-        count += alive
-        proposed += alive * offered
-        drafted += alive * (offered > 0)
-        for i in range(offered):
-            chance = _accepted(table.target[at - 1][i], table.drafter[at - 1][i])
-            begins[min(at + i + 1, size)] += alive * (1 - chance)
+        offered, alive, commits = _proposed(answer, table, draft_length, at), begins[at], 0.0
+        for i in range(offered + 1):
+            end = min(at + i + 1, size)
+            chance = _accepted(table.target[at - 1][i], table.drafter[at - 1][i]) if i < offered else 0.0
+            ends = alive * (1 - chance)
+            outcomes[offered, i, end == at + i + 1] += ends
+            commits += ends * (end - at)
+            begins[end] += ends
             alive *= chance
-            accepted += alive
-        begins[min(at + offered + 1, size)] += alive
+        begun.append((round(begins[at], _DIGITS), round(commits, _DIGITS)))
     return Counts(
-        steps=count, committed=size - 1, accepted=accepted, proposed=proposed, drafted=drafted, origin="estimated"
-    )
+        steps=sum(begins[1:size]), committed=size - 1, origin="estimated",
+        accepted=sum(n * i for (_, i, _), n in outcomes.items()),
+        proposed=sum(n * p for (p, _, _), n in outcomes.items()),
+        drafted=sum(n for (p, _, _), n in outcomes.items() if p),
+        outcomes=tuple((*key, n) for key, n in sorted(outcomes.items())), begun=tuple(begun),
+    )  # fmt: skip
 
 
 def _accepted(log_p: float, log_q: float) -> float:

@@ -17,17 +17,18 @@ from speedbench.native.replay.forced import Stage
 from speedbench.native.replay.routes import labeller
 from speedbench.native.slots import Slots
 from speedbench.native.target import Seen, Target
-from speedbench.types import Answer, Record, Sampling, Step
+from speedbench.types import Answer, Record, Sampling, Step, Tables
 from speedbench.walk import record
 
 Build = Callable[[Target, Plan], Proposer]
 
 
 class Told:
-    """Says script[position + 1]; `agrees` is asked instead while the script is made: position, draft there → token."""
+    """Says script[position + 1] of each row; `agrees` is asked instead while a script is made: position, draft there →
+    token."""
 
-    def __init__(self, target: Target, script: Sequence[int] = (), agrees: Callable[[int, int], int] | None = None):
-        self._target, self._script, self._agrees = target, script, agrees
+    def __init__(self, target: Target, *scripts: Sequence[int], agrees: Callable[[int, int], int] | None = None):
+        self._target, self._scripts, self._agrees = target, scripts, agrees
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
@@ -35,22 +36,28 @@ class Told:
     def forward(self, slots: Slots, ids: Tensor, start: Sequence[int], *, last_only: bool = False, **more: Any) -> Seen:
         seen = self._target.forward(slots, ids, start, last_only=last_only, **more)
         low = ids.shape[1] - 1 if last_only else 0
-        said = [self._said(int(start[0]) + j, ids[0, j + 1 :].tolist()) for j in range(low, ids.shape[1])]
+        said = [
+            [self._said(row, int(at) + j, ids[row, j + 1 :].tolist()) for j in range(low, ids.shape[1])]
+            for row, at in enumerate(start)
+        ]
         logits = torch.full_like(seen.logits, -1.0)
-        return Seen(logits.scatter(2, torch.tensor(said)[None, :, None], 1.0), seen.features)
+        return Seen(logits.scatter(2, torch.tensor(said)[:, :, None], 1.0), seen.features)
 
-    def _said(self, position: int, drafts: Sequence[int]) -> int:
-        if self._agrees is None:
-            return self._script[position + 1]
-        return self._agrees(position, drafts[0] if drafts else -1)
+    def _said(self, row: int, position: int, drafts: Sequence[int]) -> int:
+        if self._agrees is not None:
+            return self._agrees(position, drafts[0] if drafts else -1)
+        script = self._scripts[row]
+        return script[position + 1] if position + 1 < len(script) else 0  # behind a row that is padded
 
 
-def script(target: Target, build: Build, prompt: Sequence[int], d: int, cap: int, words: int) -> list[int]:
+def script(
+    target: Target, build: Build, prompt: Sequence[int], d: int, cap: int, words: int, right: float = 0.75
+) -> list[int]:
     """A row in which the drafter, at this D, is right three times of four; else one of so many words is said."""
     luck = np.random.default_rng(len(prompt)).random((512, 2))
 
     def agrees(at: int, draft: int) -> int:
-        return draft if draft >= 0 and luck[at, 0] < 0.75 else int(words * luck[at, 1])
+        return draft if draft >= 0 and luck[at, 0] < right else int(words * luck[at, 1])
 
     told = Told(target, agrees=agrees)
     shape = tiny.plan(d)
@@ -90,11 +97,26 @@ def replayed(
     row: Sequence[int], target: Target, build: Build, asked: Answer, lengths: Sequence[int], **sampling: Any
 ) -> dict[int, Record]:
     """The records that a replay makes, by D."""
-    told: Any = Told(target, row) if row else target
-    shape = tiny.plan(max(lengths), sampling=Sampling(**sampling))
-    stage = Stage(told, len(asked.prompt) + len(asked.output), max(lengths), shape.sampling)
-    tables = labeller("x", build(told, shape), stage, lengths).tables(asked)
+    tables = labelled([row] if row else [], target, build, [asked], lengths, **sampling)[0]
     return {d: record(asked, tables.get(d) or tables[None], d) for d in lengths}
+
+
+def labelled(
+    rows: Sequence[Sequence[int]],
+    target: Target,
+    build: Build,
+    asked: Sequence[Answer],
+    lengths: Sequence[int],
+    at_once: int = 1,
+    **sampling: Any,
+) -> list[Tables]:
+    """The tables of some answers, so many in one pass, of a target that says these rows; none: as it is."""
+    told: Any = Told(target, *rows) if rows else target
+    shape = tiny.plan(max(lengths), rows=at_once, sampling=Sampling(**sampling))
+    longest = max(len(each.prompt) + len(each.output) for each in asked)
+    stage = Stage(told, longest, max(lengths), shape.sampling, at_once)
+    one = labeller("x", build(told, shape), stage, lengths)
+    return [tables for low in range(0, len(asked), at_once) for tables in one.tables(asked[low : low + at_once])]
 
 
 def shown(steps: Sequence[Step]) -> list[tuple[int | None, int | None, int]]:

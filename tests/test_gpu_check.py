@@ -38,6 +38,16 @@ def test_every_drafter_equals_plain_decoding_in_float32(script: ModuleType, tmp_
     assert found["float32"]["oracle"]["al"] > 3
 
 
+def test_replayed_steps_are_those_that_ran(script: ModuleType, tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    assert script.main(["--tiny", "--only", "replay", "--out", str(out)]) == 0
+    found = json.loads(out.read_text("utf-8"))["replay"]
+    assert found.pop("of") == 16
+    assert found.pop("seconds") > 0
+    assert set(found) == {"ngram", "suffix", "external", "eagle3", "mtp", "dflash", "dspark"}
+    assert all(each == {"differ, 4 at once": 0, "differ, 1 at once": 0} for each in found.values())
+
+
 def test_curves_and_kernels_come_out_whole(script: ModuleType, tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     for section in ("curves", "kernels"):

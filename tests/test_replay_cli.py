@@ -5,16 +5,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import heads
 import pytest
 import tiny
 from scripts import Bench, Said
 
+from speedbench.cli import document
 from speedbench.replay import trace
 from speedbench.results import load
+from speedbench.summarise import results
 
 pytest.importorskip("pyarrow")
 
@@ -139,8 +143,92 @@ def test_sampled_answers_give_expected_acceptance_for_drawn_drafts_and_steps_for
     again = small(
         "replay", "--from-trace", str(small.folder / "replay"), "--out", str(small.folder / "again"), "--json"
     )
-    expected = {key: value for key, value in al.items() if key[0] != "none"}
-    assert {(drafter, d): each["al"] for drafter, d, each in metrics(again) if d} == expected
+    told = {(drafter, d): each for drafter, d, each in metrics(done) if d}
+    for key, each in ((key, each) for *key, each in metrics(again) if key[1]):
+        other = told[key[0], key[1]]
+        assert {n for n in each if each[n] != other[n]} <= {"t_baseline"}, key  # which was measured there
+    for d in LENGTHS:
+        known = {name: each["value"] for name, each in told["external", d].items()}
+        assert known["al"] == pytest.approx(by_hand(small.folder / "replay" / trace.FILE, "external", d), abs=1e-9)
+        marginal = sum(known[f"accepted_at_marginal[{i}]"] for i in range(1, d + 1))
+        assert known["al_complete"] == pytest.approx(1 + marginal)
+        # accepted drafts behind a stop token are in the shares and not in what was committed
+        assert known["al"] <= 1 + sum(j * known[f"accepted_histogram[{j}]"] for j in range(d + 1)) + 1e-9
+        assert sum(known[f"accepted_histogram[{j}]"] for j in range(d + 1)) == pytest.approx(1)
+        assert known["al_by_position[1]"] == known["al_by_context[1]"] == pytest.approx(known["al"], 1e-6)
+        assert 0 < known[f"accepted_at_marginal[{d}]"] <= known[f"accepted_at_conditional[{d}]"] < 1
+        assert known["off_target"] is None, "drawn tokens need not be the likeliest"
+    for found in results(load(small.folder / "replay").measured, document.metrics()):
+        of_categories = [found.by_category[name] for name in "ab"]
+        assert all(each["al_by_position[1]"].value is not None for each in of_categories)
+        assert all(each["accepted_histogram[0]"].value is not None for each in of_categories)
+
+
+def by_hand(file: Path, drafter: str, d: int) -> float:
+    """AL out of the Parquet alone: Σ T / Σ V(1), V(g) = 1 + Σ s_n (1 - a_n) V(g+n+1) + s_p V(g+p+1)."""
+    from pyarrow import parquet
+
+    rows = [row for row in parquet.read_table(file).to_pylist() if row["drafter"] == drafter]
+    answers: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        answers.setdefault((row["request"], row["turn"]), []).append(row)
+    tokens = steps = 0.0
+    for answer in answers.values():
+        size = len(answer)
+        value = [0.0] * (size + d + 2)
+        for g in range(size - 1, 0, -1):
+            row, survives, value[g] = answer[g], 1.0, 1.0
+            p = max(0, min(d, row["offered"], row["cap"] - g - 1))
+            for n in range(p):
+                q, right = row["log_q"][n], row["log_p"][n]
+                a = 0.0 if q is None else min(1.0, math.exp(q - right))
+                value[g] += survives * (1 - a) * value[min(g + n + 1, size)]
+                survives *= a
+            value[g] += survives * value[min(g + p + 1, size)]
+        tokens, steps = tokens + size - 1, steps + value[1]
+    return tokens / steps
+
+
+def test_answers_that_the_target_would_not_give_are_flagged_by_name(small: Small) -> None:
+    """MTP needs the target along the answers, so that its own tokens can be held against theirs; n-gram alone does not.
+    The target's own outputs come first: none of their tokens is off."""
+    recipe = small.recipe()
+    recipe["drafters"]["mtp"] = {"checkpoint": str(heads.mtp("speculators").write(small.folder / "mtp"))}
+    native = small.write("m.yaml", json.dumps(recipe))
+    words = ["--task", small.asked, "--runner", native, "--max-tokens", "24", "--json"]
+    own = small.replay(*words, drafter="ngram,mtp", d="1,2")
+    assert own.code == 0, own.err
+    assert {(each["off_target"]["value"], each["off_target"]["n"]) for _, d, each in metrics(own) if d} == {(0, 4)}
+    said = {(r.request, r.turn): r for each in load(small.folder / "replay").measured for r in each.records}
+    rows = [
+        {"id": "own", "prompt": TURNS[0], "output_ids": list(said["q0", 0].output)},
+        {"id": "foreign", "prompt": TURNS[0], "output_ids": [5, 9] * 6},
+    ]
+    file = written(small, *rows)
+    other = small.replay("--outputs", file, "--runner", native, "--json", drafter="ngram,mtp", d="1,2", out="other")
+    assert other.code == 0, other.err
+    off = {each["off_target"]["value"] for _, _, each in metrics(other)}
+    assert len(off) == 1
+    assert 0 < off.pop() <= 12
+    warned = [each for each in other.document["warnings"] if "would not say" in each]
+    assert len(warned) == 1
+    assert "1 answers have tokens that the target" in warned[0]
+    assert "foreign turn 0 (" in warned[0]
+    assert "off target" in small("show", str(small.folder / "other")).out
+    again = small("replay", "--from-trace", str(small.folder / "other"), "--out", str(small.folder / "x"), "--json")
+    assert list(metrics(again)) == list(metrics(other))
+    plain = small.replay("--outputs", file, "--runner", native, "--json", drafter="ngram", d="1", out="plain")
+    assert {each["off_target"]["value"] for _, _, each in metrics(plain)} == {None}
+
+
+def test_answers_labelled_together_give_the_same_numbers(small: Small) -> None:
+    run = small.measure("ngram,external", "1,5")
+    words = ["--outputs", str(run), "--task", small.asked, "--json"]
+    alone = small.replay(*words, drafter="ngram,external", d="1,5")
+    together = small.replay(*words, "--batch-tokens", "4096", drafter="ngram,external", d="1,5", out="together")
+    assert (alone.code, together.code) == (0, 0), together.err
+    assert list(metrics(together)) == list(metrics(alone))
+    assert "4/4 answers replayed" in together.err
 
 
 def test_the_steps_of_one_run_give_the_ds_that_divide_and_bound_the_rest(small: Small) -> None:

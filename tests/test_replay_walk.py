@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speedbench.metrics import acceptance, buckets
 from speedbench.replay import steps as told
-from speedbench.types import Answer, Chances, Matches, Record
+from speedbench.types import Answer, Cell, Chances, Matches, Measured, Record
 from speedbench.walk import expected, plain, record, steps
 
 
@@ -167,6 +168,32 @@ def test_chances_of_nought_and_one_are_the_walk(hits: list[bool], d: int) -> Non
     assert counted.accepted == sum(step.accepted or 0 for step in walked)
     assert counted.proposed == sum(step.proposed or 0 for step in walked)
     assert counted.drafted == sum(bool(step.proposed) for step in walked)
+
+
+@settings(deadline=None, max_examples=30)
+@given(HITS, st.integers(1, 6), st.booleans())
+def test_by_position_and_in_buckets_they_measure_what_the_walk_does(hits: list[bool], d: int, stops: bool) -> None:
+    """Every acceptance metric of the expectation is that of the steps, to the digits that are kept."""
+    asked, never = answer(len(hits) + 1, stops=stops), -math.inf
+    rows = [[0.0 if hit else never for hit in hits[k : k + d]] for k in range(len(hits))]
+    drawn = Chances(
+        offered=tuple(map(len, rows)), target=tuple((0.0,) * len(row) for row in rows), drafter=tuple(map(tuple, rows))
+    )
+    walked = Matches(
+        offered=drawn.offered, matched=tuple(map(min, of_hits(hits).matched, drawn.offered))
+    )  # what lies behind a stop token nobody knows
+    cell = Cell(task="t", runner="r", drafter="x", draft_length=d, concurrency=1, repeat=0)
+    ways = [
+        Measured(cell=cell, records=(record(asked, table, d),), passes=(), mismatches=None) for table in (drawn, walked)
+    ]
+    assert ways[0].records[0].counts is not None
+    for metric in (*acceptance.METRICS, *buckets.METRICS):
+        expectation, steps_ = (metric.of(way, None) for way in ways)
+        assert expectation.keys() == steps_.keys()
+        for name in steps_:
+            told, right = expectation[name].value, steps_[name].value
+            assert (told is None) == (right is None), name
+            assert told is None or told == pytest.approx(right, abs=1e-7), name
 
 
 def test_a_token_that_rounding_left_without_a_chance_makes_no_nan() -> None:

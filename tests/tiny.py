@@ -153,6 +153,13 @@ def plain(made: Any, ids: Sequence[int], count: int) -> tuple[list[int], float]:
     return row[len(ids) :], gap
 
 
+def judged(made: Any, row: Sequence[int]) -> list[int]:
+    """What transformers' own forward says behind each token of a row."""
+    with torch.inference_mode():
+        found: list[int] = made(torch.tensor([list(row)])).logits[0].argmax(-1).tolist()
+    return found
+
+
 # ---- the loop ------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from speedbench import plugins
 from speedbench.errors import Missing, UserError
 from speedbench.settings import at_least, resolve
-from speedbench.types import Drafting, Fit, Labeller, Load, Request, Runner
+from speedbench.types import Drafting, Fit, Labelling, Load, Request, Runner
 
 try:
     import torch
@@ -32,6 +32,7 @@ try:
     from speedbench.native.proposer import Near, Plan, Proposer
     from speedbench.native.replay.forced import Stage
     from speedbench.native.replay.routes import labeller
+    from speedbench.native.replay.tensors import batch_rows
     from speedbench.native.serve import NativeEngine
     from speedbench.native.slots import Slots
     from speedbench.native.target import Target, prefill
@@ -254,18 +255,24 @@ class NativeSession:
             raise UserError("engine.acceptance 'relaxed' is a greedy rule; it needs --temperature 0")
         return self._engine["relaxed_top_k"], self._engine["relaxed_delta"]
 
-    def labellers(self, draftings: Sequence[Drafting], lengths: Sequence[int], load: Load) -> dict[str, Labeller]:
-        """Every drafter as it is replayed over the target's answers, by label. Raises for one that cannot be."""
+    def labelling(
+        self, draftings: Sequence[Drafting], lengths: Sequence[int], load: Load, positions: int | None = None
+    ) -> Labelling:
+        """Every drafter as it is replayed over the target's answers. Raises for one that cannot be.
+
+        `positions`: tokens that the answers taken at once may have together, prompts and padding included, but for one
+        that alone has more; None: what suits the device.
+        """
         assert load.longest is not None, "the answers are there"
-        length = _length(load)
-        stage, found = Stage(self.target, load.longest, load.widest, load.sampling), {}
+        rows = batch_rows(self._device, load.longest, positions)
+        stage, found = Stage(self.target, load.longest, load.widest, load.sampling, rows), {}
         for drafting in draftings:
-            plan = self._plan(load.widest, 1, length, load, static=False)
+            plan = self._plan(load.widest, rows, _length(load), load, static=False)
             proposer = self._proposer(plan, plugins.translated("native", drafting, load.widest))
             if proposer is None:
                 raise UserError(f"drafter '{drafting.label}' proposes nothing, so there is nothing to replay")
             found[drafting.label] = labeller(drafting.label, proposer, stage, lengths)
-        return found
+        return Labelling(drafters=found, rows=rows, differing=stage.differing)
 
     def _plan(self, draft_length: int, rows: int, length: int, load: Load, *, static: bool) -> Plan:
         return Plan(

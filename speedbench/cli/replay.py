@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 RUNNER, DRAFTER, LENGTHS = "smollm2-135m", "ngram,suffix", "1-8"
 
-SAMPLING, SIZE, MODEL = ("temperature", "top_k", "top_p", "seed"), ("limit", "max_tokens"), ("runner", "drafter", "set")
+SAMPLING, SIZE = ("temperature", "top_k", "top_p", "seed"), ("limit", "max_tokens")
+MODEL = ("runner", "drafter", "set", "batch_tokens")
 IDLE = {
     "a trace": (*MODEL, *SAMPLING, *SIZE),
     "steps": (*MODEL, *SAMPLING, *SIZE),
@@ -61,6 +62,14 @@ def command(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as ngram.max_n=3.")
     ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens of the answers labelled at once, padding included; it bounds the memory. "
+            "Default: 16384 on a GPU, one answer on a CPU.",
+        ),
+    ] = None,
     out: Annotated[str | None, typer.Option(help="Folder to write. Default: results/replay-TASK-TIME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the replay in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -77,7 +86,7 @@ def command(
     options = {
         "task": task, "outputs": outputs, "runner": runner, "drafter": drafter, "set": set_ or [],
         "limit": limit, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
-        "seed": seed, "out": out,
+        "seed": seed, "batch_tokens": batch_tokens, "out": out,
     }  # fmt: skip
     kind = "a file" if outputs and outputs.endswith(".jsonl") else "a run" if outputs else ""
     for key in IDLE.get("a trace" if from_trace else "steps" if from_steps else kind, ()):
@@ -202,17 +211,17 @@ def _replay(
     with BACKEND.open(runner) as session:
         asked = _asked(session, runner, options)
         load = Load(sampling=asked.sampling, longest=asked.longest, widest=max(lengths))
-        labellers = session.labellers(draftings, lengths, load)
-        routes = {name: one.route for name, one in labellers.items()}
+        labelling = session.labelling(draftings, lengths, load, options["batch_tokens"])
+        routes = {name: one.route for name, one in labelling.drafters.items()}
         planned = replays.parts(replays.like(asked.base), routes, lengths, asked.origin)
         config = replays.config(
             {**asked.base, "target": dict(session.facts)}, draftings, planned, asked.sampling, source=asked.source,
-            notes=asked.notes, drafters={name: dict(one.facts) for name, one in labellers.items()},
+            notes=asked.notes, drafters={name: dict(one.facts) for name, one in labelling.drafters.items()},
         )  # fmt: skip
         path = _out(options, asked.base["task"]["name"], resume=resume)
         with writing(path, config, snapshot(), resume=resume) as writer:
             found = asked.outputs(writer)
-            replays.label(found, labellers, writer, _progress)
+            replays.label(found, labelling, writer, _progress)
             replays.write(writer, trace.read(path)[1])
             writer.finish()
     ending(path, as_json=as_json, closer=" --by-position")

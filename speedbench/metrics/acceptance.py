@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,18 +13,17 @@ from speedbench.stats import (
     UNAVAILABLE,
     Share,
     Sums,
+    Tally,
     answered,
     estimate,
     ratio_of_sums,
     rests_on,
     shares,
     tallied,
+    tally,
     untold,
 )
-from speedbench.types import Counts, Measured, Measurement, Metric, Step
-
-Tally = Counter[tuple[int, int]]
-"""How many steps proposed so many and accepted so many."""
+from speedbench.types import Counts, Measured, Measurement, Metric, Record, Step
 
 Known = tuple[float | None, float | None]
 """Two sums, each None where the engine did not tell it."""
@@ -41,8 +40,12 @@ def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
 
 
 def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
-    """The same over the steps that no stop token and no cap cut short."""
-    return {"al_complete": _over(measured, _complete, lambda steps: (_committed(steps), len(steps)), "accepted")}
+    """The same over the steps that no stop token and no cap cut short: each committed what it accepted and one more."""
+    tallies = _tallies(measured, True, "accepted")
+    parts = [
+        Share(r.request, r.category, (sum(n * (a + 1) for (_, a), n in t.items()), _all_of(t))) for r, t in tallies
+    ]
+    return {"al_complete": ratio_of_sums(parts, origin=rests_on(answered(measured), "exact")) if parts else UNAVAILABLE}
 
 
 def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -52,7 +55,8 @@ def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measureme
         return _committed(steps), len(steps)
 
     def sums(counts: Counts) -> Known:
-        return _plus(counts.accepted, counts.drafted), counts.drafted
+        """A step without a draft commits one token."""
+        return None if counts.drafted is None else counts.committed - counts.steps + counts.drafted, counts.drafted
 
     return {"al_drafted": _over(measured, _drafted, row, "proposed", sums=sums)}
 
@@ -108,30 +112,30 @@ def accepted_at_marginal(measured: Measured, _: Measured | None) -> Mapping[str,
     """P(at least i drafts accepted), over the steps not cut short: 1 + Σ marginal = al_complete."""
 
     def row(tally: Tally, i: int) -> tuple[float, float]:
-        return _reached(tally, i), tally.total()
+        return _reached(tally, i), _all_of(tally)
 
     positions = range(1, _longest(measured) + 1)
-    return _by_position("accepted_at_marginal", positions, measured, _complete, row, "accepted")
+    return _by_position("accepted_at_marginal", positions, measured, row, "accepted", complete=True)
 
 
 def accepted_at_conditional(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """P(draft i accepted given that i−1 were and that draft i was proposed); unavailable where never reached."""
 
     def row(tally: Tally, i: int) -> tuple[float, float]:
-        tried = Counter({(proposed, accepted): n for (proposed, accepted), n in tally.items() if proposed >= i})
+        tried = {(proposed, accepted): n for (proposed, accepted), n in tally.items() if proposed >= i}
         return _reached(tried, i), _reached(tried, i - 1)
 
     positions = range(1, _longest(measured) + 1)
-    return _by_position("accepted_at_conditional", positions, measured, _complete, row, "proposed", "accepted")
+    return _by_position("accepted_at_conditional", positions, measured, row, "proposed", "accepted", complete=True)
 
 
 def accepted_histogram(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Share of all steps that accepted exactly j drafts, j = 0…D: Σ = 1, and Σ j·share = Σ accepted / Σ steps."""
 
     def row(tally: Tally, j: int) -> tuple[float, float]:
-        return _reached(tally, j) - _reached(tally, j + 1), tally.total()
+        return sum(n for (_, accepted), n in tally.items() if accepted == j), _all_of(tally)
 
-    return _by_position("accepted_histogram", range(_longest(measured) + 1), measured, _all, row, "accepted")
+    return _by_position("accepted_histogram", range(_longest(measured) + 1), measured, row, "accepted", complete=False)
 
 
 # ---- the sums ------------------------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ def _over(
     some: Callable[[Sequence[Step]], Sequence[Step]],
     row: Callable[[Sequence[Step]], tuple[float, float]],
     *needs: str,
-    sums: Callable[[Counts], Known] | None = None,
+    sums: Callable[[Counts], Known],
 ) -> Measurement:
     """A ratio of sums over some of the steps, or of what `sums` finds in an engine's own sums; unavailable where the
     engine does not tell what it needs."""
@@ -152,7 +156,7 @@ def _over(
     for record in answered(measured):
         told: Known = row(some(record.steps))
         if record.counts is not None:
-            told = sums(record.counts) if sums else (None, None)
+            told = sums(record.counts)
         over, under = told
         if over is None or under is None:
             return UNAVAILABLE
@@ -164,21 +168,28 @@ def _by_position(
     name: str,
     positions: range,
     measured: Measured,
-    some: Callable[[Sequence[Step]], Sequence[Step]],
     row: Callable[[Tally, int], tuple[float, float]],
     *needs: str,
+    complete: bool,
 ) -> Mapping[str, Measurement]:
-    """The same once a position, with the steps counted once for all."""
-    if untold(answered(measured), *needs) or any(record.counts for record in answered(measured)):
+    """A ratio of sums once a position; `complete`: over the steps that nothing cut short."""
+    tallies, origin = _tallies(measured, complete, *needs), rests_on(answered(measured), "exact")
+    if not tallies:
         return {f"{name}[{i}]": UNAVAILABLE for i in positions}
-    tallies = [(record, _tally(some(record.steps))) for record in answered(measured)]
     parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
-    origin = rests_on(answered(measured), "exact")
     return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=origin) for i in positions}
 
 
-def _tally(steps: Iterable[Step]) -> Tally:
-    return Counter((step.proposed or 0, step.accepted or 0) for step in steps)
+def _tallies(measured: Measured, complete: bool, *needs: str) -> list[tuple[Record, Tally]]:
+    """The steps of every answer, counted once for all; none where the engine does not tell what is needed of any."""
+    records = answered(measured)
+    found = [(record, tally(record, complete)) for record in records]
+    known = [(record, steps) for record, steps in found if steps is not None]
+    return [] if untold(records, *needs) or len(known) < len(found) else known
+
+
+def _all_of(tally: Tally) -> float:
+    return sum(tally.values())
 
 
 def _by_counters(measured: Measured) -> Measurement:
@@ -196,16 +207,8 @@ def _by_counters(measured: Measured) -> Measurement:
     return Measurement(value=decoded / steps, n=len({r.request for r in answered(measured)}), origin="derived")
 
 
-def _plus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a + b
-
-
 def _all(steps: Sequence[Step]) -> Sequence[Step]:
     return steps
-
-
-def _complete(steps: Sequence[Step]) -> Sequence[Step]:
-    return [step for step in steps if step.committed >= (step.accepted or 0) + 1]
 
 
 def _drafted(steps: Sequence[Step]) -> Sequence[Step]:
@@ -224,7 +227,7 @@ def _proposed(steps: Iterable[Step]) -> int:
     return sum(step.proposed or 0 for step in steps)
 
 
-def _reached(tally: Tally, i: int) -> int:
+def _reached(tally: Tally, i: int) -> float:
     return sum(n for (_, accepted), n in tally.items() if accepted >= i)
 
 

@@ -16,7 +16,7 @@ CONTEXT = (1, 1025, 2049, 8193, 16385, 32769)
 POSITION = (1, 65, 257, 1025)
 """Where the classes of output positions begin."""
 
-Part = tuple[int, int, float]
+Part = tuple[int, float, float]
 """Tokens before a step, what it committed, and how many steps that was."""
 
 
@@ -27,7 +27,7 @@ def al_by_context(measured: Measured, _: Measured | None) -> Mapping[str, Measur
     """
 
     def parts(record: Record) -> Iterator[Part]:
-        if record.counts is not None:
+        if record.counts is not None and record.counts.begun is None:
             yield record.prompt_tokens, record.counts.committed, record.counts.steps
         else:
             yield from ((record.prompt_tokens + before, tokens, n) for before, tokens, n in _steps(record))
@@ -39,13 +39,15 @@ def al_by_context(measured: Measured, _: Measured | None) -> Mapping[str, Measur
 
 def al_by_position(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The same by tokens of the answer alone; unavailable where an engine tells no single steps."""
-    if any(record.counts for record in answered(measured)):
+    if any(record.counts and record.counts.begun is None for record in answered(measured)):
         return {f"al_by_position[{low}]": UNAVAILABLE for low in POSITION}
     return _by("al_by_position", POSITION, measured, _steps)
 
 
 def _steps(record: Record) -> Iterator[Part]:
     before = record.first_tokens
+    if record.counts is not None:
+        yield from ((before + k, tokens, n) for k, (n, tokens) in enumerate(record.counts.begun or ()))
     for step in record.steps:
         yield before, step.committed, 1
         before += step.committed

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speedbench.stats import UNAVAILABLE, paired
+from speedbench.stats import UNAVAILABLE, answered, paired
 from speedbench.types import Measured, Measurement, Metric, Mismatch
 
 # In this family `n` counts outputs compared, or turns asked for: a census of what was run, so no interval.
@@ -40,6 +40,14 @@ def failed_share(measured: Measured, _: Measured | None) -> Mapping[str, Measure
     n = len(measured.records)
     failed = sum(record.finish == "error" for record in measured.records)
     return {"failed_share": _known(failed / n, n) if n else UNAVAILABLE}
+
+
+def off_target(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
+    """Output tokens of a replay that the target, given those before them, would not say: near ties, other numerics, or
+    another model's answers. Null where no drafter needed the target there, and where tokens were drawn."""
+    found = [record.off_target for record in answered(measured)]
+    known = [n for n in found if n is not None]
+    return {"off_target": _known(sum(known), len(known)) if known and len(known) == len(found) else UNAVAILABLE}
 
 
 def _compared(measured: Measured, baseline: Measured | None) -> tuple[list[Mismatch], int]:
@@ -99,6 +107,14 @@ METRICS: tuple[Metric, ...] = (
         unit="share",
         better="lower",
         of=failed_share,
+        by_category=True,
+    ),
+    Metric(
+        name="off_target",
+        title="replayed tokens that the target would not say",
+        unit="tokens",
+        better="lower",
+        of=off_target,
         by_category=True,
     ),
 )

@@ -85,6 +85,8 @@ class Pick(Protocol):
     """How a filled block becomes a proposal."""
 
     facts: Mapping[str, Any]
+    cuts: bool
+    """Whether it may end a proposal before it has as many drafts as were wanted."""
 
     def __call__(self, filled: Filled) -> Draft: ...
 
@@ -94,6 +96,7 @@ class Independent:
     """DFlash's own: every slot for itself."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
+    cuts: bool = False
 
     def __call__(self, filled: Filled) -> Draft:
         words = filled.vocabulary

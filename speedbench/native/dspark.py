@@ -41,7 +41,7 @@ class Markov:
 
         w1 = head.tensors.get("markov_w1.weight")
         assert (w1 is None) == (spec.markov == "none"), f"a {spec.markov} Markov head and its W1 go together"
-        self._spec, self._threshold = spec, threshold
+        self._spec, self._threshold, self.cuts = spec, threshold, threshold > 0
         self._w1 = None if w1 is None else w1.to(device=target.device, dtype=target.dtype)
         self._w2, self._confidence = product("markov_w2"), product("confidence")
         self._gate, self._joint = product("gate_proj"), product("joint_proj")

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from speedbench.errors import UserError
 from speedbench.files import safe
 from speedbench.replay import trace
-from speedbench.replay.outputs import Outputs
+from speedbench.replay.outputs import Outputs, noted
 from speedbench.replay.trace import Labelled
 from speedbench.results import Writer, load_cell
-from speedbench.types import Answer, Cell, Chances, Drafting, Labeller, Origin, Sampling
+from speedbench.types import Answer, Cell, Chances, Drafting, Labelling, Origin, Sampling
 from speedbench.walk import plain, record
 
 Notify = Callable[[int, int], None]
@@ -100,27 +100,42 @@ def at_lengths(stored: Mapping[str, Any], lengths: Sequence[int] | None) -> dict
     return {**stored, "cells": cells, "draft_lengths": list(lengths)}
 
 
-def label(outputs: Outputs, labellers: Mapping[str, Labeller], writer: Writer, notify: Notify) -> None:
-    """Make the trace, an answer at a time; what a killed process had labelled is not labelled again, unless a drafter
-    must see every answer."""
+def label(outputs: Outputs, labelling: Labelling, writer: Writer, notify: Notify) -> None:
+    """Make the trace, some answers at a time; what a killed process had labelled is not labelled again, unless a
+    drafter must see every answer."""
     path, folder = writer.path / trace.FILE, writer.path / "trace"
     if path.is_file():
         return
     folder.mkdir(exist_ok=True)
-    stateful = any(each.stateful for each in labellers.values())
+    stateful = any(each.stateful for each in labelling.drafters.values())
     files = [folder / f"{safe(f'{each.request}-{each.turn}')}.parquet" for each in outputs.answers]
-    for number, (answer, file) in enumerate(zip(outputs.answers, files, strict=True), start=1):
-        if stateful or not file.is_file():
-            trace.write(file, _labelled(answer, labellers), {})
-        notify(number, len(files))
+    every = zip(outputs.answers, files, strict=True)
+    waiting = [(answer, file) for answer, file in every if stateful or not file.is_file()]
+    if labelling.rows > 1 and not stateful:  # rows of one length are little padded
+        waiting.sort(key=lambda each: -len(each[0].prompt) - len(each[0].output))
+    done = len(files) - len(waiting)
+    for low in range(0, len(waiting), labelling.rows):
+        some = waiting[low : low + labelling.rows]
+        labelled = _labelled([answer for answer, _ in some], labelling)
+        for number, ((_, file), tables) in enumerate(zip(some, labelled, strict=True), start=done + low + 1):
+            trace.write(file, tables, {})
+            notify(number, len(files))
     trace.merge(files, path, writer.document["config"])
     shutil.rmtree(folder)
 
 
-def _labelled(answer: Answer, labellers: Mapping[str, Labeller]) -> Iterable[Labelled]:
-    for name, one in labellers.items():
-        for key, table in one.tables(answer).items():
-            yield Labelled(answer=answer, drafter=name, draft_length=key, table=table)
+def _labelled(answers: Sequence[Answer], labelling: Labelling) -> list[list[Labelled]]:
+    """By answer."""
+    tables = {name: one.tables(answers) for name, one in labelling.drafters.items()}
+    differing = labelling.differing(answers)
+    return [
+        [
+            Labelled(answer=answer, drafter=name, draft_length=key, table=table, differing=differing[k])
+            for name, each in tables.items()
+            for key, table in each[k].items()
+        ]
+        for k, answer in enumerate(answers)
+    ]
 
 
 def write(writer: Writer, labelled: Sequence[Labelled]) -> None:
@@ -135,7 +150,8 @@ def write(writer: Writer, labelled: Sequence[Labelled]) -> None:
             writer.facts(part.cell, _facts(part, mine))
         for one in lacking:
             table = plain(one.answer) if part.cell.is_baseline else one.table
-            writer.add_record(part.cell, record(one.answer, table, part.cell.draft_length, part.origin))
+            made = record(one.answer, table, part.cell.draft_length, part.origin)
+            writer.add_record(part.cell, replace(made, off_target=_off_target(one)))
 
 
 def _serves(one: Labelled, cell: Cell) -> bool:
@@ -151,7 +167,23 @@ def _facts(part: Part, mine: Sequence[Labelled]) -> dict[str, Any]:
         if row
     )
     warned = f"{never} tokens of the outputs have no chance under this temperature, top-k and top-p: sampled otherwise?"
-    return {"route": part.route, "origin": part.origin, "warnings": [warned] * bool(never)}
+    return {"route": part.route, "origin": part.origin, "warnings": [warned] * bool(never) + _told_off(mine)}
+
+
+def _off_target(one: Labelled) -> int | None:
+    return None if one.differing is None else len(one.differing)
+
+
+def _told_off(mine: Sequence[Labelled]) -> list[str]:
+    """Names the answers that the target would not give, those furthest from it first."""
+    shares = {
+        f"{one.answer.request} turn {one.answer.turn}": (_off_target(one) or 0, len(one.answer.output)) for one in mine
+    }
+    off = sorted((each for each in shares.items() if each[1][0]), key=lambda each: -each[1][0] / each[1][1])
+    return noted(
+        "answers have tokens that the target, given those before, would not say (near ties, other numerics, or another "
+        "model's)", [f"{name} ({count} of {size})" for name, (count, size) in off],
+    )  # fmt: skip
 
 
 def refuse_lossy(engine: Mapping[str, Any]) -> None:

@@ -3,7 +3,8 @@
 Columns: `request`, `category`, `turn`, `prompt_tokens`, `prompt_sha`, `finish`, `cap` of the answer; `drafter`, and
 `draft_length` where its table serves one D alone; `position` and `token` in the answer. Of a proposal that begins with
 that token: `offered` drafts, of which `matched` are the answer's; or, where drafts are drawn, `log_p` and `log_q` of
-the answer's own tokens from this one on. The prefill's token, position 0, was proposed by nobody.
+the answer's own tokens from this one on. The prefill's token, position 0, was proposed by nobody. `differs`: the
+target, given the tokens before, says another; null where it was not run along the answer, or tokens are drawn.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,6 +37,8 @@ class Labelled:
     draft_length: int | None
     """The only D that its table serves; None: all."""
     table: Table
+    differing: tuple[int, ...] | None = None
+    """Positions of the output where the target says another token; None: not looked."""
 
 
 def write(path: Path, labelled: Iterable[Labelled], config: Mapping[str, Any]) -> None:
@@ -88,7 +91,7 @@ def _schema(arrow: Any) -> Any:
     kinds = {
         "request": words, "category": words, "turn": whole, "prompt_tokens": whole, "prompt_sha": words,
         "finish": words, "cap": whole, "drafter": words, "draft_length": whole, "position": whole, "token": whole,
-        "offered": whole, "matched": whole, "log_p": logs, "log_q": logs,
+        "offered": whole, "matched": whole, "log_p": logs, "log_q": logs, "differs": arrow.bool_(),
     }  # fmt: skip
     return arrow.schema(list(kinds.items()))
 
@@ -101,7 +104,9 @@ def _rows(one: Labelled) -> Iterator[dict[str, Any]]:
         "cap": answer.cap, "drafter": one.drafter, "draft_length": one.draft_length,
     }  # fmt: skip
     for position, token in enumerate(answer.output):
-        yield {**same, "position": position, "token": token, **(_proposal(table, position - 1) if position else {})}
+        differs = None if one.differing is None else position in one.differing
+        proposal = _proposal(table, position - 1) if position else {}
+        yield {**same, "position": position, "token": token, "differs": differs, **proposal}
 
 
 def _proposal(table: Table, k: int) -> dict[str, Any]:
@@ -135,7 +140,11 @@ def _labelled(rows: list[dict[str, Any]]) -> Labelled:
         )  # fmt: skip
     else:
         table = Matches(offered=offered, matched=tuple(row["matched"] for row in proposals))
-    return Labelled(answer=answer, drafter=first["drafter"], draft_length=first["draft_length"], table=table)
+    known = first.get("differs") is not None  # a trace of before has no such column
+    return Labelled(
+        answer=answer, drafter=first["drafter"], draft_length=first["draft_length"], table=table,
+        differing=tuple(row["position"] for row in rows if row["differs"]) if known else None,
+    )  # fmt: skip
 
 
 def _logs(given: Sequence[float | None]) -> tuple[float, ...]:

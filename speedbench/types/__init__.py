@@ -5,7 +5,7 @@
 from speedbench.types.engine import Backend, Conversation, Engine, Fit, Load, Session
 from speedbench.types.machine import Hardware, Mixture, ModelFacts
 from speedbench.types.profile import Kernel, Peaks, Prefill, Priced, Profile, Timed
-from speedbench.types.replay import Answer, Chances, Labeller, Matches, Table, Tables
+from speedbench.types.replay import Answer, Chances, Labeller, Labelling, Matches, Table, Tables
 from speedbench.types.tasks import Request, Sized, Task
 from speedbench.types.values import (
     Cell,
@@ -48,6 +48,7 @@ __all__ = [
     "Job",
     "Kernel",
     "Labeller",
+    "Labelling",
     "Load",
     "Matches",
     "Measured",

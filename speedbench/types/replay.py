@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -76,5 +76,18 @@ class Labeller(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """What the drafter said of itself."""
 
-    def tables(self, answer: Answer) -> Tables:
-        """What it proposes all along an answer."""
+    def tables(self, answers: Sequence[Answer]) -> Sequence[Tables]:
+        """What it proposes all along each of some answers, as many as `Labelling.rows`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelling:
+    """The drafters of a replay over the target that they share."""
+
+    drafters: Mapping[str, Labeller]
+    """By label."""
+    rows: int
+    """Answers that are taken at once, at most."""
+    differing: Callable[[Sequence[Answer]], Sequence[tuple[int, ...] | None]]
+    """Of the answers just labelled, the positions where the target says another token when it is given those before
+    it: near ties, other numerics, or another model. None: no drafter needed the target there, or tokens are drawn."""

@@ -136,6 +136,10 @@ class Counts:
     drafted: int | float | None
     """Steps in which something was proposed."""
     origin: Origin = "derived"
+    outcomes: tuple[tuple[int, int, bool, float], ...] | None = None
+    """(proposed, accepted, whether nothing cut it short, steps that came out so); None: not told."""
+    begun: tuple[tuple[float, float], ...] | None = None
+    """[k]: steps that begin behind k + 1 tokens of the answer, and the tokens that they commit; None: not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +176,8 @@ class Record:
     """Acceptance of the whole answer, where the engine tells no single step; `steps` is empty then."""
     told: Origin = "exact"
     """What `steps` rest on: the engine's own steps, its histogram (derived), its chunks (estimated), or nothing."""
+    off_target: int | None = None
+    """Of a replay: tokens of the output that the target, given those before them, would not say; None: not looked."""
 
     @property
     def size(self) -> int:

@@ -1,18 +1,21 @@
-"""DFlash and DSpark over an answer: a block behind every token, side by side over one context, as they were trained."""
+"""DFlash and DSpark over answers: a block behind every token, side by side over one context, as they were trained."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from speedbench.native.dflash import DFlash, Filled
 from speedbench.native.head import Attend
-from speedbench.native.replay.attention import beside
-from speedbench.native.replay.forced import Forced, Stage, chances, rows
+from speedbench.native.proposer import Draft
+from speedbench.native.replay.attention import beside, reaches, spans
+from speedbench.native.replay.forced import Forced, Stage
+from speedbench.native.replay.tensors import Proposed, budget, host, log_chances
 from speedbench.native.target import PREFILL_CHUNK
 from speedbench.types import Answer, Matches, Table, Tables
 
@@ -30,62 +33,110 @@ class Blocks:
         stage.needs(proposer.taps)
 
     @torch.inference_mode()
-    def tables(self, answer: Answer) -> Tables:
-        forced, back = self._stage.forced(answer), self._proposer.back
-        size = min(len(forced.ids) - 2, back.reach)
-        for at in range(0, size, PREFILL_CHUNK):
-            end = min(at + PREFILL_CHUNK, size)
-            back.remember(back.slots, {tap: forced.features[tap][:, at:end] for tap in set(self._proposer.taps)}, [at])
-        return {key: self._table(forced, key or self._stage.reach) for key in self._keys}
+    def tables(self, answers: Sequence[Answer]) -> list[Tables]:
+        forced = self._stage.forced(answers)
+        if self._stage.sampled:
+            forced.complete()
+        self._remember(forced)
+        made = {key: self._tables(forced, key or self._stage.reach) for key in self._keys}
+        return [{key: tables[row] for key, tables in made.items()} for row in forced.rows]
 
-    def _table(self, forced: Forced, d: int) -> Table:
-        spec, width = self._proposer.back.spec, self._proposer.width(d)
-        offered = [d if self._proposer.fits(start - 1, width) else 0 for start in forced.starts]
-        drafting = [start for start, n in zip(forced.starts, offered, strict=True) if n]
-        sampled = self._stage.sampling.temperature > 0
-        each = 4 * width * max(spec.vocab, spec.heads * (len(forced.ids) + width))
-        each = max(each, 4 * d * self._stage.target.vocab) if sampled else each
-        found: dict[int, Sequence[float]] = {}
-        for at in range(0, len(drafting), rows(each)):
-            some = drafting[at : at + rows(each)]
-            found.update(zip(some, self._drafted(forced, some, d, width), strict=True))
-        drafts = [found.get(start, ()) for start in forced.starts]
-        if sampled:
-            return chances(forced, offered, drafts)
-        matched = tuple(map(forced.matches, drafts, forced.starts))
-        return Matches(offered=tuple(map(len, drafts)), matched=matched)
+    def _remember(self, forced: Forced) -> None:
+        """The context of all rows into their slots."""
+        back, rows, features = self._proposer.back, len(forced.ids), forced.features
+        size = min(max(map(len, forced.ids)) - 2, back.reach)
+        wide = PREFILL_CHUNK if back.target.device.type != "cpu" else max(1, PREFILL_CHUNK // rows)
+        for at in range(0, size, wide):
+            some = {tap: features[tap][:, at : min(at + wide, size)] for tap in set(self._proposer.taps)}
+            back.remember(back.slots.rows(0, rows), some, [at] * rows)
 
-    def _drafted(self, forced: Forced, starts: Sequence[int], d: int, width: int) -> list[Sequence[float]]:
-        """The proposal behind each start; with sampling, log q of the answer's own tokens in its place."""
-        own, device, first = self._proposer, self._stage.target.device, self._proposer.first
-        anchors = torch.tensor([forced.ids[start - 1] for start in starts], device=device)
-        at = torch.tensor(starts, device=device) - 1
-        whole = own.back.through(anchors, at[:, None] + torch.arange(width, device=device), self._attend(at))
-        told = self._told(forced, starts, d) if self._stage.sampling.temperature > 0 else None
-        states = whole[:, first : first + d]
-        draft = own.pick(
+    def _tables(self, forced: Forced, d: int) -> list[Table]:
+        """By row."""
+        width = self._proposer.width(d)
+        drafting = [
+            Proposed(row, start, d)
+            for row in forced.rows
+            for start in forced.starts(row)
+            if self._proposer.fits(start - 1, width)
+        ]
+        few, found = self._few(forced, width, d), dict[tuple[int, int], list[Any]]()
+        for at in range(0, len(drafting), few):
+            part = drafting[at : at + few]
+            tell: Callable[..., list[list[Any]]] = self._log_q if self._stage.sampled else self._drafted
+            drafts = tell(forced, part, self._filled(forced, part, width), d)
+            found.update({(p.row, p.start): each for p, each in zip(part, drafts, strict=True)})
+        return [self._table(forced, row, found, d) for row in forced.rows]
+
+    def _table(self, forced: Forced, row: int, found: Mapping[tuple[int, int], list[Any]], d: int) -> Table:
+        starts, cuts = forced.starts(row), self._proposer.pick.cuts
+        drafts = [found.get((row, start)) for start in starts]
+        offered = [0 if each is None else len(each) if cuts else d for each in drafts]
+        if self._stage.sampled:
+            return forced.chances(row, offered, [each or [] for each in drafts])
+        pairs = zip(drafts, starts, strict=True)
+        return Matches(
+            offered=tuple(offered), matched=tuple(forced.matches(row, each or [], start) for each, start in pairs)
+        )
+
+    def _few(self, forced: Forced, width: int, d: int) -> int:
+        """Blocks of one pass."""
+        spec, target = self._proposer.back.spec, self._stage.target
+        each = 4 * width * max(spec.vocab, spec.heads * (max(map(len, forced.ids)) + width))
+        return budget(max(each, 4 * d * target.vocab * self._stage.sampled), target.device)
+
+    def _filled(self, forced: Forced, part: Sequence[Proposed], width: int) -> Tensor:
+        """States [N, width, H] of the blocks behind each start."""
+        row, start = _places(part, self._stage.target.device)
+        positions = start[:, None] - 1 + torch.arange(width, device=start.device)
+        attend = self._attend(part, start - 1)
+        return self._proposer.back.through(forced.tokens[row, start - 1], positions, attend)
+
+    def _drafted(self, forced: Forced, part: Sequence[Proposed], states: Tensor, d: int) -> list[list[int]]:
+        """The proposal behind each start. Where all have d drafts it is picked up to its first miss, and a few behind:
+        one slot of all blocks, then twice as many each time of those that were right so far."""
+        found, alive = [list[int]() for _ in part], [*range(len(part))]
+        wide = d if self._proposer.pick.cuts else 1
+        while alive:
+            some = [part[i] for i in alive]
+            draft = self._pick(forced, some, states if len(some) == len(part) else states[alive], wide, None)
+            for i, tokens, count in zip(alive, host(draft.tokens), draft.counts, strict=True):
+                found[i] = tokens[:count]
+            more = [i for i in alive if wide < d and forced.matches(part[i].row, found[i], part[i].start) == wide]
+            alive, wide = more, min(2 * wide, d)
+        return found
+
+    def _log_q(self, forced: Forced, part: Sequence[Proposed], states: Tensor, d: int) -> list[list[float]]:
+        """Of the answer's own tokens behind each start."""
+        row, start = _places(part, states.device)
+        told = forced.tokens[row[:, None], start[:, None] + torch.arange(d, device=start.device)].clamp(min=0)
+        draft = self._pick(forced, part, states, d, told)
+        if draft.q is None:
+            return [[] for _ in part]
+        logs = log_chances(draft.q, told[:, : draft.q.shape[1]])
+        return [each[:n] for each, n in zip(host(logs), draft.counts, strict=True)]
+
+    def _pick(self, forced: Forced, part: Sequence[Proposed], states: Tensor, d: int, told: Tensor | None) -> Draft:
+        own, first = self._proposer, self._proposer.first
+        row, start = _places(part, states.device)
+        used = states[:, first : first + d]
+        return own.pick(
             Filled(
-                states=states, logits=own.back.logits(states), anchors=anchors, counts=[d] * len(starts), luck=None,
-                sampling=self._stage.sampling, vocabulary=own.words, dropped=whole[:, 0] if first else None, told=told,
+                states=used, logits=own.back.logits(used), anchors=forced.tokens[row, start - 1],
+                counts=[d] * len(part), luck=None, sampling=self._stage.sampling, vocabulary=own.words,
+                dropped=states[:, 0] if first else None, told=told,
             )
         )  # fmt: skip
-        if told is None:
-            return [row[:n] for row, n in zip(draft.tokens.tolist(), draft.counts, strict=True)]
-        if draft.q is None:
-            return [() for _ in starts]
-        q = draft.q.gather(2, told[:, : draft.q.shape[1], None])[:, :, 0].log().tolist()
-        return [row[:n] for row, n in zip(q, draft.counts, strict=True)]
 
-    def _attend(self, at: Tensor) -> Attend:
-        back = self._proposer.back
+    def _attend(self, part: Sequence[Proposed], at: Tensor) -> Attend:
+        back, rows = self._proposer.back, spans(part, reaches(part))
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return beside(query, back.slots.both(layer)[0], at, (key, value), causal=back.spec.causal)
+            return beside(query, back.slots.both(layer), rows, at, (key, value), causal=back.spec.causal)
 
         return attend
 
-    def _told(self, forced: Forced, starts: Sequence[int], d: int) -> Tensor:
-        """[N, d]: the answer's own tokens; any stands where nobody knows them, for no step reaches there."""
-        said = forced.said(max(starts) + d)
-        tokens = [[said[min(start + i, len(said) - 1)] for i in range(d)] for start in starts]
-        return torch.tensor(tokens, device=self._stage.target.device)
+
+def _places(part: Sequence[Proposed], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and start [N] of each."""
+    row, start = torch.tensor([(p.row, p.start) for p in part], device=device).T
+    return row, start

@@ -1,20 +1,20 @@
-"""An external drafter over an answer: one forward. As long as its drafts are right its context is the answer itself,
-so whether it says a token of it does not depend on where the proposal began."""
+"""An external drafter over answers: one forward. As long as its drafts are right its context is the answer itself, so
+whether it says a token of it does not depend on where the proposal began."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from speedbench.native.external import External
-from speedbench.native.replay.forced import Stage, chances, logs, passed
-from speedbench.native.verify import best, probabilities
-from speedbench.types import Answer, Matches, Tables
+from speedbench.native.replay.forced import Forced, Stage
+from speedbench.native.replay.tensors import Held, host, padded, verdicts
+from speedbench.types import Answer, Matches, Table, Tables
 
 
 class OneForward:
@@ -25,37 +25,55 @@ class OneForward:
 
     def __init__(self, proposer: External, stage: Stage) -> None:
         self._proposer, self._stage, self.facts = proposer, stage, proposer.facts
+        self._held = Held(proposer.model, proposer.slots)
 
-    def tables(self, answer: Answer) -> Tables:
-        forced, own = self._stage.forced(answer), self._proposer
-        offered = [own.room(start, self._stage.reach) for start in forced.starts]
-        prompt = own.known(answer.prompt[: own.slots.length])
-        for _ in passed(own.model, own.slots, prompt, judged=len(prompt)):
-            pass
-        said = self._judged(forced.ids, len(answer.prompt))
-        if forced.goes_on and (self._sampled or said[-1:] == [1.0]):
-            said += self._judged(forced.said(len(forced.ids)), len(forced.ids) - 1)
-        if self._sampled:
-            return {None: chances(forced, offered, [said[k:] for k in range(len(offered))])}
+    @torch.inference_mode()
+    def tables(self, answers: Sequence[Answer]) -> list[Tables]:
+        forced = self._stage.forced(answers)
+        said = self._along(forced)
+        if forced.goes_on and (self._stage.sampled or any(row[-1:] == [1.0] for row in said)):
+            forced.complete()
+            said = [row + tail for row, tail in zip(said, self._behind(forced), strict=True)]
+        return [{None: self._table(forced, row, said[row])} for row in forced.rows]
+
+    def _table(self, forced: Forced, row: int, said: Sequence[float]) -> Table:
+        offered = [self._proposer.room(start, self._stage.reach) for start in forced.starts(row)]
+        if self._stage.sampled:
+            return forced.chances(row, offered, [said[k : k + self._stage.reach] for k in range(len(offered))])
         runs = [*accumulate(reversed(said), lambda run, hit: (run + 1) * int(hit), initial=0)][::-1]
-        return {None: Matches(offered=tuple(offered), matched=tuple(map(min, runs, offered)))}
+        return Matches(offered=tuple(offered), matched=tuple(map(min, runs, offered)))
 
-    @property
-    def _sampled(self) -> bool:
-        return self._stage.sampling.temperature > 0
+    def _along(self, forced: Forced) -> list[list[float]]:
+        """Of each row's tokens behind the first of its answer: log q, or, greedily, 1 where a token is what the drafter
+        says and 0 where it is not. Beyond its own positions it says nothing."""
+        own = self._proposer
+        fed = [own.known(ids[: min(len(ids) - 1, own.slots.length)]) for ids in forced.ids]
+        firsts, size = [len(answer.prompt) for answer in forced.answers], max(map(len, forced.ids)) - 1
+        judged = min(*firsts, *map(len, fed))
+        found = torch.full((len(fed), size), self._stage.never, device=own.model.device)
+        for columns, seen in self._held.feed(fed, judged=judged):
+            if columns.start >= judged:
+                tokens = forced.tokens[: len(seen.logits), columns.start + 1 : columns.stop + 1]
+                found[: len(tokens), columns] = self._verdicts(seen.logits, tokens)
+        ends = torch.tensor([[len(each)] for each in fed], device=found.device)
+        beyond = torch.arange(size, device=found.device) >= ends
+        rows = host(found.masked_fill(beyond, self._stage.never))
+        return [row[first : len(ids) - 1] for row, first, ids in zip(rows, firsts, forced.ids, strict=True)]
 
-    def _judged(self, ids: Sequence[int], begin: int) -> list[float]:
-        """Of each token behind index `begin`, up to which the slots hold the row: log q, or, greedily, 1 where it is
-        what the drafter says and 0 where it is not. Beyond its own positions it says nothing."""
-        own, found = self._proposer, list[float]()
-        fed = own.known(ids[: min(len(ids) - 1, own.slots.length)])
-        for _, seen in passed(own.model, own.slots, fed, begin=begin, judged=begin):
-            logits, at = seen.logits[0, :, : own.vocab], begin + 1 + len(found)
-            tokens = torch.tensor(ids[at : at + len(logits)], device=logits.device)
-            if self._sampled:
-                q = torch.nn.functional.pad(probabilities(logits, self._stage.sampling), (0, 1))
-                found += logs(q, tokens.clamp(max=own.vocab))  # what only the target's padding has is never drafted
-            else:
-                found += (best(logits) == tokens).double().tolist()
-        never = -math.inf if self._sampled else 0.0
-        return found + [never] * (len(ids) - 1 - begin - len(found))
+    def _behind(self, forced: Forced) -> list[list[float]]:
+        """The same of what the target says behind each row's end, in one forward for all rows; where the drafter's
+        positions end within it, the window begins with tokens that were fed already."""
+        own, said = self._proposer, [forced.said(row) for row in forced.rows]
+        lasts = [len(ids) - 1 for ids in forced.ids]
+        width = max(len(row) - 1 - last for row, last in zip(said, lasts, strict=True))
+        at = [min(last, own.slots.length - width) for last in lasts]
+        fed = [own.known(row[: len(row) - 1][b : b + width]) for row, b in zip(said, at, strict=True)]
+        next_ = [row[b + 1 : b + 1 + width] for row, b in zip(said, at, strict=True)]
+        device = own.model.device
+        logits = own.model.forward(own.slots.rows(0, len(fed)), padded(fed, width, device, filler=0), at).logits
+        rows = host(self._verdicts(logits, padded(next_, width, device)))
+        return [row[last - b :] for row, last, b in zip(rows, lasts, at, strict=True)]
+
+    def _verdicts(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """What only the target's padding has is never drafted."""
+        return verdicts(logits[..., : self._proposer.vocab], tokens, self._stage.sampling)

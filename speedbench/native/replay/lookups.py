@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from speedbench.native.proposer import LookUp, Row
 from speedbench.native.replay.forced import Forced, Stage
@@ -24,16 +25,22 @@ class LookUps:
         each = " for each D" if proposer.depends_on_block_length else ""
         self.route = f"look-ups behind every token{each}" + ", in the order of requests" * proposer.stateful
 
-    def tables(self, answer: Answer) -> Tables:
-        forced = self._stage.forced(answer)
-        return {
-            key: Matches(offered=tuple(map(len, drafts)), matched=tuple(map(forced.matches, drafts, forced.starts)))
-            for key, drafts in self._proposals(forced).items()
-        }
+    @torch.inference_mode()
+    def tables(self, answers: Sequence[Answer]) -> list[Tables]:
+        forced = self._stage.forced(answers)
+        return [self._tables(forced, row) for row in forced.rows]
 
-    def _proposals(self, forced: Forced) -> dict[int | None, list[Sequence[int]]]:
+    def _tables(self, forced: Forced, row: int) -> Tables:
+        found = dict[int | None, Matches]()
+        for key, drafts in self._proposals(forced.answers[row]).items():
+            pairs = zip(drafts, forced.starts(row), strict=True)
+            matched = tuple(forced.matches(row, *pair) for pair in pairs)
+            found[key] = Matches(offered=tuple(map(len, drafts)), matched=matched)
+        return found
+
+    def _proposals(self, answer: Answer) -> dict[int | None, list[Sequence[int]]]:
         """By D, the drafts behind each token; at most as many as the cap leaves room for, as an engine asks."""
-        answer, proposer = forced.answer, self._proposer
+        proposer = self._proposer
         found: dict[int | None, list[Sequence[int]]] = {key: [] for key in self._keys}
         most = answer.cap or len(answer.output) + self._stage.reach
         row = Row(0, [*answer.prompt, answer.output[0]], len(answer.prompt), most, np.random.default_rng(0))

@@ -1,25 +1,23 @@
-"""EAGLE-3 and MTP over an answer: the head's own first pass over all true pairs, then D - 1 passes in which every
+"""EAGLE-3 and MTP over answers: the head's own first pass over all true pairs, then D - 1 passes in which every
 proposal feeds itself one slot further, all side by side (the layout of training-time test)."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from speedbench.native.replay.attention import beside
-from speedbench.native.replay.forced import Forced, Stage, chances, logs, rows
+from speedbench.native.replay.attention import Span, beside, reaches, spans
+from speedbench.native.replay.forced import Forced, Stage
+from speedbench.native.replay.tensors import NOTHING, Proposed, budget, host, log_chances
 from speedbench.native.serial import Serial
 from speedbench.native.target import PREFILL_CHUNK
 from speedbench.native.verify import best, probabilities
-from speedbench.types import Answer, Matches, Tables
-
-_NOTHING = -1
-"""Stands where nobody knows what the target would say."""
+from speedbench.types import Answer, Matches, Table, Tables
 
 
 @dataclass(slots=True)
@@ -35,9 +33,9 @@ class _Own:
         self.entries[layer] = new
         return new
 
-    def keep(self, which: Tensor) -> None:
+    def keep(self, these: Tensor) -> None:
         """Forget the proposals that are not among these."""
-        self.entries = {layer: (k[which], v[which]) for layer, (k, v) in self.entries.items()}
+        self.entries = {layer: (k[these], v[these]) for layer, (k, v) in self.entries.items()}
 
 
 class Passes:
@@ -52,73 +50,83 @@ class Passes:
         stage.needs(proposer.taps)
 
     @torch.inference_mode()
-    def tables(self, answer: Answer) -> Tables:
-        forced, reach = self._stage.forced(answer), self._stage.reach
-        offered = [self._proposer.room(start, reach) for start in forced.starts]
-        outputs = self._true_pairs(forced, sum(n > 0 for n in offered))
-        spec = self._proposer.body.spec
-        each = 4 * max(self._stage.target.vocab, spec.heads * (len(forced.ids) + reach))
-        found: list[list[float]] = []
-        for at in range(0, len(offered), rows(each)):
-            part = slice(at, at + rows(each))
-            starts = torch.tensor(forced.starts[part], device=outputs.device)
-            found += self._followed(forced, starts, offered[part], outputs)
-        if self._stage.sampling.temperature > 0:
-            return {None: chances(forced, offered, found)}
-        return {None: Matches(offered=tuple(offered), matched=tuple(int(sum(hits)) for hits in found))}
+    def tables(self, answers: Sequence[Answer]) -> list[Tables]:
+        forced, reach = self._stage.forced(answers), self._stage.reach
+        offered = [[self._proposer.room(start, reach) for start in forced.starts(row)] for row in forced.rows]
+        every = [
+            Proposed(row, *each) for row in forced.rows for each in zip(forced.starts(row), offered[row], strict=True)
+        ]
+        drafting = [one for one in every if one.offered]
+        if self._stage.sampled:
+            forced.complete()
+        outputs = self._true_pairs(forced, drafting)
+        spec, longest = self._proposer.body.spec, max(map(len, forced.ids)) + reach
+        few = budget(4 * max(self._stage.target.vocab, spec.heads * longest), outputs.device)
+        found: dict[tuple[int, int], list[float]] = {}
+        for at in range(0, len(drafting), few):
+            part = drafting[at : at + few]
+            for one, verdicts in zip(part, host(self._followed(forced, part, outputs)), strict=True):
+                found[one.row, one.start] = verdicts[: one.offered]
+        verdicts = [[found.get((row, start), []) for start in forced.starts(row)] for row in forced.rows]
+        return [{None: self._table(forced, row, offered[row], verdicts[row])} for row in forced.rows]
 
-    def _true_pairs(self, forced: Forced, starts: int) -> Tensor:
-        """Outputs [pairs, H] of the pairs before the last start that drafts; the slots hold their keys and values."""
-        body, slots = self._proposer.body, self._proposer.slots
-        size = len(forced.answer.prompt) + starts - 1
+    def _table(self, forced: Forced, row: int, offered: list[int], verdicts: list[list[float]]) -> Table:
+        if self._stage.sampled:
+            return forced.chances(row, offered, verdicts)
+        return Matches(offered=tuple(offered), matched=tuple(int(sum(hits)) for hits in verdicts))
+
+    def _true_pairs(self, forced: Forced, drafting: Sequence[Proposed]) -> Tensor:
+        """Outputs [rows, pairs, H] of the pairs before the last start that drafts; the slots hold their keys and
+        values."""
+        body, device = self._proposer.body, self._stage.target.device
+        size = max((one.start - 1 for one in drafting), default=0)
+        slots, features = self._proposer.slots.rows(0, len(forced.ids)), forced.features
+        wide = PREFILL_CHUNK if device.type != "cpu" else max(1, PREFILL_CHUNK // len(forced.ids))
         outputs = []
-        for at in range(0, size, PREFILL_CHUNK):
-            end = min(at + PREFILL_CHUNK, size)
-            g = body.read({tap: forced.features[tap][:, at:end] for tap in body.spec.taps})
-            ids = torch.tensor([forced.ids[at + 1 : end + 1]], device=g.device)
-            outputs.append(body.run(slots, ids, g, [at])[0])
-        return torch.cat(outputs) if outputs else torch.zeros(0)
+        for at in range(0, size, wide):
+            end = min(at + wide, size)
+            g = body.read({tap: features[tap][:, at:end] for tap in set(body.spec.taps)})
+            ids = forced.tokens[:, at + 1 : end + 1].clamp(min=0)
+            outputs.append(body.run(slots, ids, g, [at] * len(ids)))
+        return torch.cat(outputs, 1) if outputs else torch.zeros(0, device=device)
 
-    def _followed(self, forced: Forced, starts: Tensor, offered: list[int], outputs: Tensor) -> list[list[float]]:
-        """For each start, what is to be known of its drafts in turn: 1 a hit and 0 the first miss; or log q."""
-        found: list[list[float]] = [[] for _ in offered]
-        alive = torch.tensor([i for i, n in enumerate(offered) if n], dtype=torch.int64, device=outputs.device)
-        own, output, step = _Own(), outputs[starts[alive] - 2], 0
-        while len(alive):
-            here = starts[alive]
-            said = forced.said(int(here.max()) + step)
-            row = torch.tensor([*said, *[_NOTHING] * self._stage.reach], device=here.device)
+    def _followed(self, forced: Forced, part: Sequence[Proposed], outputs: Tensor) -> Tensor:
+        """[N, D]: of each proposal, what is to be known of its drafts in turn: 1 a hit, 0 the first miss and all
+        behind it; or log q."""
+        device, never, own = outputs.device, self._stage.never, _Own()
+        found = torch.full((len(part), self._stage.reach), never, device=device)
+        row, start, alive = torch.tensor([(p.row, p.start, i) for i, p in enumerate(part)], device=device).T
+        output, tokens, until = outputs[row, start - 2], row, reaches(part)
+        for step in range(self._stage.reach):
             if step:
-                output = self._fed(here, row[here + step - 1], output, step, own)
-            verdicts = self._verdicts(output, row[here + step])
-            step += 1
-            for i, verdict in zip(alive.tolist(), verdicts, strict=True):
-                found[i].append(verdict)
-            more = [v != self._never and step < offered[i] for i, v in zip(alive.tolist(), verdicts, strict=True)]
-            which = torch.tensor(more, device=here.device) & (row[here + step - 1] != _NOTHING)
-            alive, output = alive[which], output[which]
-            own.keep(which)
+                output = self._fed(spans(part, until), start, tokens, output, step, own)
+            tokens = forced.following(row, start + step)
+            verdict = self._verdicts(output, tokens)
+            found[alive, step] = verdict
+            right = host((verdict > never) & (tokens != NOTHING))
+            going = [i for i, p in enumerate(part) if right[i] and p.offered > step + 1]
+            if not going:
+                break
+            part, these = [part[i] for i in going], torch.tensor(going, device=device)
+            row, start, alive, tokens, output = (each[these] for each in (row, start, alive, tokens, output))
+            own.keep(these)
         return found
 
-    def _fed(self, starts: Tensor, tokens: Tensor, output: Tensor, step: int, own: _Own) -> Tensor:
+    def _fed(
+        self, rows: Sequence[Span], starts: Tensor, tokens: Tensor, output: Tensor, step: int, own: _Own
+    ) -> Tensor:
         """Outputs [N, H] after feeding one more token each, in the slot that comes next."""
         body, slots = self._proposer.body, self._proposer.slots
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return beside(query, slots.both(layer)[0], starts - 1, own.grow(layer, key, value))
+            return beside(query, slots.both(layer), rows, starts - 1, own.grow(layer, key, value))
 
         there = (starts - 2 + step)[:, None]
         return body.through(tokens[:, None], body.recycled(output)[:, None], there, attend)[:, 0]
 
-    @property
-    def _never(self) -> float:
-        """A verdict behind which nothing counts."""
-        return -math.inf if self._stage.sampling.temperature > 0 else 0.0
-
-    def _verdicts(self, output: Tensor, tokens: Tensor) -> list[float]:
+    def _verdicts(self, output: Tensor, tokens: Tensor) -> Tensor:
         body = self._proposer.body
         logits = body.logits(output)
-        if self._stage.sampling.temperature > 0:
-            return logs(body.over_target(probabilities(logits, self._stage.sampling)), tokens.clamp(min=0))
-        hits: list[float] = (body.target_ids(best(logits)) == tokens).double().tolist()
-        return hits
+        if self._stage.sampled:
+            return log_chances(body.over_target(probabilities(logits, self._stage.sampling)), tokens)
+        return (body.target_ids(best(logits)) == tokens).float()
