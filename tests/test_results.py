@@ -36,7 +36,7 @@ CONFIG: dict[str, Any] = {
 
 @contextmanager
 def begun(path: Path, *, resume: bool = False, config: dict[str, Any] | None = None) -> Iterator[Writer]:
-    with writing(path, config or CONFIG, {"cpu": "x"}, resume=resume) as writer:
+    with writing(path, config or CONFIG, {"cpu": {"model": "x"}}, resume=resume) as writer:
         writer.facts(CELL, {"bytes": 1})
         yield writer
 
@@ -248,8 +248,8 @@ def test_another_schema_is_refused_by_name(tmp_path: Path, schema: Any) -> None:
     [
         ("", "run.json is not JSON"),
         ("[1]", "run.json has schema none"),
-        ('{"schema": 1}', "run.json: config: should be a dict (got None)"),
-        ('{"schema": 1, "config": {}, "processes": [], "finished": true}', "run.json: config.task: is missing"),
+        ('{"schema": 1}', "run.json: config: Field required"),
+        ('{"schema": 1, "config": {}, "processes": [], "finished": true}', "run.json: config.task: Field required"),
     ],
 )
 def test_a_damaged_run_json_is_said_to_be(tmp_path: Path, text: str, said: str) -> None:
