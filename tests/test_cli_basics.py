@@ -71,6 +71,7 @@ def test_the_version_is_printed_by_both_spellings() -> None:
         (("list", "taks"), "error: no list named 'taks'. Did you mean 'tasks'?"),
         (("list", "tasks", "--jsn"), "No such option"),
         (("lst",), "No such command"),
+        (("leaderboard",), "error: Missing command. (see: speedbench leaderboard -h)"),
         (
             ("list",),
             "error: list: needs one of tasks, runners, drafters, backends, metrics, executors, hardware, models, ",

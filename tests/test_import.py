@@ -172,6 +172,6 @@ def test_speedbenchs_own_summary_is_named(bench: Bench) -> None:
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_is_said(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(UserError, match="is no plain file"):
+    for path, said in ((tmp_path / "none.json", "none.json is not there"), (tmp_path, "is no plain file")):
+        with pytest.raises(UserError, match=said):
             read(path)

@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -359,6 +360,27 @@ def test_a_file_appears_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "f", "new")
     assert (tmp_path / "f").read_text("utf-8") == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+def test_two_who_write_one_file_leave_one_whole_text(tmp_path: Path) -> None:
+    texts = ["a" * 100_000, "b" * 100_000]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda text: [write_whole(tmp_path / "f", text) for _ in range(30)], texts))
+    assert (tmp_path / "f").read_text("utf-8") in texts
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("write", [lambda path: write_whole(path, "x"), lambda path: append(path, ["x"])])
+def test_what_cannot_be_written_is_the_users_to_mend(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    with pytest.raises(UserError, match=r"^cannot write '.*/absent/f': No such file or directory$"):
+        write(tmp_path / "absent" / "f")
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text('{"a": 1}\n{"a": 1, "a": 2}\n')
+    with pytest.raises(UserError, match="f line 2 is not JSON: key 'a' stands twice"):
+        list(lines(tmp_path / "f"))
 
 
 # ---- going on ------------------------------------------------------------------------------------------------------

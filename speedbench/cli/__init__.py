@@ -9,6 +9,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Iterable
+from errno import EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS
 from functools import wraps
 from importlib import import_module
 from pkgutil import iter_modules
@@ -24,6 +25,9 @@ HELPERS = frozenset({"compared", "decisions", "document", "ending", "pages", "pa
 
 USER, OURS, INTERRUPTED = 2, 70, 130
 """Exit codes: the user's input, our fault, Ctrl-C."""
+
+DISK = {EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS}
+"""What a disk refuses; whose file it was, only the user can mend it."""
 
 
 def main() -> None:
@@ -70,7 +74,7 @@ def _app() -> typer.Typer:
 
 def _group(commands: Iterable[Any], said: str) -> typer.Typer:
     """A verb with verbs below it."""
-    group = typer.Typer(help=said, no_args_is_help=True)
+    group = typer.Typer(help=said)
     for command in commands:
         group.command(command.__name__)(_guarded(command))
     return group
@@ -109,6 +113,9 @@ def _guarded(command: Any) -> Any:
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK:
+                _complain(f"error: {error.filename or 'the disk'}: {error.strerror}")
+                raise typer.Exit(USER) from None
             _complain(f"internal error: {type(error).__name__}: {error}. The traceback is in {_keep_traceback()}")
             raise typer.Exit(OURS) from None
 
