@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import traceback
@@ -23,8 +24,8 @@ from speedbench.errors import UserError
 HELPERS = frozenset({"compared", "decisions", "document", "ending", "pages", "parse", "places", "progress", "tables"})
 """Files here that are no verb; they may import what `--help` must not wait for."""
 
-USER, OURS, INTERRUPTED = 2, 70, 130
-"""Exit codes: the user's input, our fault, Ctrl-C."""
+USER, OURS, INTERRUPTED, UNREAD = 2, 70, 130, 141
+"""Exit codes: the user's input, our fault, Ctrl-C, nobody reads what is printed."""
 
 DISK = {EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS}
 """What a disk refuses; whose file it was, only the user can mend it."""
@@ -110,8 +111,13 @@ def _guarded(command: Any) -> Any:
         except KeyboardInterrupt:
             _complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except (typer.Exit, typer.Abort):
             raise
+        except (BrokenPipeError, SystemExit) as error:  # rich makes the latter, with status 1, of the former
+            if getattr(error, "code", 1) != 1:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            raise typer.Exit(UNREAD) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DISK:
                 _complain(f"error: {error.filename or 'the disk'}: {error.strerror}")
