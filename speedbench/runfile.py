@@ -73,6 +73,7 @@ class _Prepared:
 class _Replay:
     source: StrictStr
     routes: dict[str, StrictStr]
+    origins: dict[str, StrictStr]
     notes: list[StrictStr]
 
 
