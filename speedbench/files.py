@@ -10,7 +10,9 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any, NoReturn
 
 from speedbench.errors import UserError
@@ -58,11 +60,22 @@ def finite(tree: Any) -> Any:
 
 
 def loads(text: str | bytes) -> Any:
-    """Strict JSON back; raises `ValueError`, also for NaN, infinity, endless nesting and bytes that are not UTF-8."""
+    """Strict JSON back; raises `ValueError`, also for NaN, infinity, a key that stands twice, endless nesting and bytes
+    that are not UTF-8."""
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_number)
+        return json.loads(text, parse_constant=_refuse, parse_float=_number, object_pairs_hook=once)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises `ValueError` for a key that stands twice, of which every reader takes another."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} stands twice")
+    return found
 
 
 def _scalar(value: Any) -> Any:
@@ -82,16 +95,31 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The file appears whole or not at all."""
-    scratch = path.with_name(path.name + ".tmp")
-    scratch.write_text(text, encoding="utf-8", errors=_UNPAIRED, newline="\n")
-    os.replace(scratch, path)
+    """The file appears whole or not at all. Raises `UserError` where it cannot be written."""
+    scratch = path.with_name(f".{path.name[:80]}-{os.getpid()}-{get_ident()}.tmp")
+    with _writing(path):
+        if path.exists() and not path.is_file():  # a device or a pipe, which must not be replaced by a file
+            path.write_text(text, encoding="utf-8", errors=_UNPAIRED, newline="\n")
+            return
+        try:
+            scratch.write_text(text, encoding="utf-8", errors=_UNPAIRED, newline="\n")
+            os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
 
 
 def append(path: Path, lines: Sequence[str]) -> None:
-    """The lines, handed to the system before this returns."""
-    with path.open("a", encoding="utf-8", errors=_UNPAIRED, newline="\n") as file:
+    """The lines, handed to the system before this returns. Raises `UserError` where they cannot be written."""
+    with _writing(path), path.open("a", encoding="utf-8", errors=_UNPAIRED, newline="\n") as file:
         file.write("".join(line + "\n" for line in lines))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write '{path}': {error.strerror or error}") from None
 
 
 def lines(path: Path) -> Iterator[tuple[int, Any]]:

@@ -20,6 +20,7 @@ from speedbench.errors import UserError
 from speedbench.files import append, document, drop_torn_line, dumps, finite, lines, safe, write_whole
 from speedbench.locks import held
 from speedbench.resuming import refuse_other_settings
+from speedbench.runfile import RUN_FILE
 from speedbench.types import Cell, Counted, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
@@ -30,10 +31,6 @@ WORKERS = "workers"
 
 _DIGITS = 7
 """Decimal places of a time: a tenth of a microsecond."""
-
-_NEEDED = {"config": dict, "processes": list, "finished": bool}
-_CONFIG = {"task": dict, "request_ids": list, "runner": dict, "draftings": list, "cells": list}
-"""What a run.json must hold for anything to be made of it."""
 
 Value = TypeVar("Value")
 _RECORD, _PASS, _MISMATCH, _CELL = TypeAdapter(Record), TypeAdapter(Pass), TypeAdapter(Mismatch), TypeAdapter(Cell)
@@ -250,21 +247,7 @@ def read_document(path: Path) -> Mapping[str, Any]:
     if not file.is_file():
         raise UserError(f"'{path}' is no run: it has no run.json; name the folder that `speedbench run --out` wrote")
     found = document(file, SCHEMA)
-    for key, kind in _NEEDED.items():
-        if not isinstance(found.get(key), kind):
-            raise UserError(f"{file}: {key}: should be a {kind.__name__} (got {_short_repr(found.get(key))})")
-    for key, kind in _CONFIG.items():
-        if key not in found["config"]:
-            raise UserError(f"{file}: config.{key}: is missing")
-        if not isinstance(got := found["config"][key], kind):
-            raise UserError(f"{file}: config.{key}: should be a {kind.__name__} (got {_short_repr(got)})")
-    for key, each, kind in (
-        ("request_ids", found["config"], str),
-        ("draftings", found["config"], dict),
-        ("processes", found, dict),
-    ):
-        if not all(isinstance(one, kind) for one in each[key]):
-            raise UserError(f"{file}: {key}: should hold nothing but {kind.__name__} (got {_short_repr(each[key])})")
+    read(RUN_FILE, found, str(file))
     return found
 
 

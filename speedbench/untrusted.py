@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from speedbench.errors import UserError
-from speedbench.files import finite
+from speedbench.files import finite, once
 
 DEEPEST = 32
 """Objects and lists within each other; a result has about eight."""
@@ -23,7 +24,7 @@ def content(path: Path, most: int) -> bytes:
     """A file's bytes. Raises `UserError` for one that is no plain file, is empty, or has more than `most` bytes."""
     try:
         if path.is_symlink() or not path.is_file():
-            raise UserError(f"{path} is no plain file")
+            raise UserError(f"{path} is {'no plain file' if os.path.lexists(path) else 'not there'}")
         size = path.stat().st_size
         if not 0 < size <= most:
             said = "is empty" if not size else f"has {size} bytes; at most {most} are read"
@@ -51,7 +52,7 @@ def parsed(text: bytes, where: str, *, strict: bool = True) -> Any:
     """JSON of a stranger, no deeper than `DEEPEST`; `where` names it in what is raised."""
     try:
         if strict:
-            found = json.loads(text, object_pairs_hook=_once, parse_constant=_number, parse_float=_number)
+            found = json.loads(text, object_pairs_hook=once, parse_constant=_number, parse_float=_number)
         else:
             found = finite(json.loads(text, parse_constant=lambda _: None))
     except RecursionError:
@@ -60,15 +61,6 @@ def parsed(text: bytes, where: str, *, strict: bool = True) -> Any:
         raise UserError(f"{where} is not JSON: {error}") from None
     if _deeper(found, DEEPEST):
         raise UserError(f"{where} is nested too deeply; at most {DEEPEST} levels are read")
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twice!r} stands twice")
     return found
 
 

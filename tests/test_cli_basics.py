@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -71,6 +72,7 @@ def test_the_version_is_printed_by_both_spellings() -> None:
         (("list", "taks"), "error: no list named 'taks'. Did you mean 'tasks'?"),
         (("list", "tasks", "--jsn"), "No such option"),
         (("lst",), "No such command"),
+        (("leaderboard",), "error: Missing command. (see: speedbench leaderboard -h)"),
         (
             ("list",),
             "error: list: needs one of tasks, runners, drafters, backends, metrics, executors, hardware, models, ",
@@ -139,6 +141,22 @@ def test_a_fault_of_ours_exits_70_and_keeps_the_traceback_in_a_file(capsys: pyte
 def test_ctrl_c_exits_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("words", [("list", "metrics"), ("list", "drafters", "--verbose")])
+def test_a_reader_who_goes_away_is_no_regression(words: tuple[str, ...]) -> None:
+    code = f"import sys; sys.argv = ['speedbench', *{words}]; {START}"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stderr
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141
+
+
+def test_a_full_disk_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(OSError(errno.ENOSPC, "No space left on device", "/x/y")) == 2
+    assert capsys.readouterr().err == "error: /x/y: No space left on device\n"
 
 
 def test_an_exit_that_a_verb_chose_is_kept() -> None:

@@ -101,12 +101,25 @@ def test_every_option_in_a_workflow_is_one() -> None:
     assert found > 5
 
 
-def test_the_gates_of_the_example_read() -> None:
+def cells() -> list[Cell]:
+    """Those of bench.yaml."""
+    asked = catalog.mapping(str(FOLDER / "bench.yaml"))
+    like = {"task": asked["task"], "runner": asked["runner"], "concurrency": 1, "repeat": None}
+    return [Cell(**like, drafter=asked["drafter"], draft_length=asked["draft_length"])]
+
+
+def test_every_gate_of_the_example_asks_of_what_it_measures() -> None:
     found, known = gates.read(str(FOLDER / "gates.yaml"), document.metrics())
-    assert len(found) == 4
-    assert known[0].cell == key(
-        Cell(task="t", runner="r", drafter="eagle3", draft_length=4, concurrency=1, repeat=None)
-    )
+    assert [gate.text for gate in found if not any(gate.asks(cell) for cell in cells())] == []
+    assert len(found) == 3
+    assert known == []
+
+
+def test_the_acknowledgement_of_the_example_reads(tmp_path: Path) -> None:
+    text = (FOLDER / "gates.yaml").read_text("utf-8").replace("# acknowledged:", "acknowledged:").replace("#   ", "  ")
+    (tmp_path / "gates.yaml").write_text(text, encoding="utf-8")
+    _, known = gates.read(str(tmp_path / "gates.yaml"), document.metrics())
+    assert [each.cell for each in known] == [key(cell) for cell in cells()]
 
 
 def test_the_options_of_the_example_are_those_of_run() -> None:

@@ -287,10 +287,13 @@ def broken(run: str, file: str, content: str | bytes) -> Path:
     return path
 
 
-RUN_JSON = (
-    '{"schema": 1, "processes": [], "finished": true, "config": '
-    '{"task": {}, "request_ids": [7], "runner": {}, "draftings": [], "cells": []}}'
-)
+def changed(**config: object) -> str:
+    """A run.json with these keys of its config."""
+    least = {"task": {"name": "t", "requests": 1}, "request_ids": [], "draftings": [], "cells": [], "sampling": {}}
+    whole = least | {"runner": {"name": "u", "engine": {}}} | config
+    return json.dumps({"schema": 1, "processes": [], "finished": True, "config": whole})
+
+
 RECORDS = "ngram-d3-b1-r0/records.jsonl"
 
 
@@ -300,13 +303,18 @@ RECORDS = "ngram-d3-b1-r0/records.jsonl"
         ("run.json", "", "run.json is not JSON"),
         ("run.json", "[]", "run.json has schema none; this speedbench reads schema 1"),
         ("run.json", '{"schema": 2}', "run.json has schema 2; this speedbench reads schema 1"),
-        ("run.json", '{"schema": 1}', "run.json: config: should be a dict (got None)"),
+        ("run.json", '{"schema": 1}', "run.json: config: Field required"),
         ("run.json", '{"cells": [], "date": "20261130"}', "has schema none"),  # of another tool
         ("run.json", '{"schema": NaN}', "NaN is no number of strict JSON"),
         ("run.json", "[" * 100_000, "nested too deeply"),
         ("run.json", b"\xff\xfe", "run.json is not JSON"),
-        ("run.json", RUN_JSON.replace('"task": {}', '"task": []'), "config.task: should be a dict (got [])"),
-        ("run.json", RUN_JSON.replace("[7]", "[[]]"), "request_ids: should hold nothing but str (got [[]])"),
+        ("run.json", changed(task=[]), "config.task: Input should be a dictionary or an instance"),
+        ("run.json", changed(task={"name": "t"}), "config.task.requests: Field required"),
+        ("run.json", changed(request_ids=[7]), "config.request_ids.0: Input should be a valid string (got 7)"),
+        ("run.json", changed(workload={"warnings": 7}), "config.workload.warnings: Input should be a valid list"),
+        ("run.json", changed(drafters={"ngram": False}), "config.drafters.ngram: Input should be a dictionary"),
+        ("run.json", changed(sampling="hot"), "config.sampling: Input should be a dictionary"),
+        ("run.json", changed(draftings=[{"label": "x"}]), "config.draftings.0.drafter: Field required"),
         (RECORDS, "{}\n", "records.jsonl line 1: request: Field required"),
         (RECORDS, "\n", "records.jsonl line 1 is not JSON"),
         (RECORDS, '{"sent": 1e999}\n', "records.jsonl line 1 is not JSON: 1e999 is no number of strict JSON"),

@@ -66,6 +66,7 @@ def test_a_gate_may_ask_of_some_cells_only() -> None:
         ("al:2%", "'2%' is no limit"),
         ("al:-2", "'-2' is no limit"),
         ("al:>2", "is no limit"),
+        ("al:-100%", "nothing falls by 100%, so this asks nothing"),
         ("ak:-2%", "Did you mean 'al'?"),
         ("al[categori=x]:-2%", "Did you mean 'category'?"),
         ("al[category]:-2%", "category needs a value"),

@@ -73,6 +73,9 @@ def test_parquet_comes_whole_and_never_over_something(bench: Bench, run: Path) -
         (("--as", "golden"), "no kind of export named 'golden'. Did you mean 'golden-al'?"),
         ((), "--as: one of golden-al, parquet, profile"),
         (("--as", "profile", "--drafter", "ngrm"), "no drafter of this run named 'ngrm'. Did you mean 'ngram'?"),
+        (("--as", "golden-al", "-D", "0"), "-D: has no effect with --as golden-al; leave it out"),
+        (("--as", "profile", "--mode", "x"), "--mode: has no effect with --as profile; leave it out"),
+        (("--as", "parquet", "-o", "x", "--drafter", "ngram"), "--drafter: has no effect with --as parquet"),
         (("--as", "profile", "-o", "no/such/folder/p.json"), "cannot write 'no/such/folder/p.json'"),
     ],
 )
@@ -80,6 +83,14 @@ def test_what_is_wrong_is_said_in_one_line(bench: Bench, run: Path, words: tuple
     done = bench("export", str(run), *words)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
+
+
+def test_a_count_that_no_table_holds_is_no_fault_of_ours(bench: Bench, run: Path) -> None:
+    file = run / "none-d0-b1-r0" / "records.jsonl"
+    file.write_text(file.read_text("utf-8").replace('"committed":1', f'"committed":{10**30}', 1), encoding="utf-8")
+    done = bench("export", str(run), "--as", "parquet", "-o", str(bench.folder / "tables"))
+    assert (done.code, "beyond 64 bits" in done.err) == (2, True)
+    assert not (bench.folder / "tables").exists()
 
 
 def test_several_drafters_need_a_name(bench: Bench) -> None:

@@ -106,6 +106,11 @@ def test_lengths_keep_their_mean_whatever_their_spread() -> None:
         ("requests: [{prompt: 1, output: 0}]\nrate: 1\n", "output: should be a number above 0"),
         ("requests: [{prompt: 1, outputs: 3}]\nrate: 1\n", "Did you mean 'output'"),
         ("requests: [{prompt: 1, output: 1}]\nrate: .inf\n", "rate: should be"),
+        (
+            "requests: [{prompt: 1, output: 1, spread: 1e99}]\nrate: 1\n",
+            "spread: should be a number from 0, at most 100",
+        ),
+        ("requests: [{prompt: 1, output: 1}]\nrate: 1e5\n", r"rate × seconds are 6e\+07 requests; at most 1000000"),
         ("requests: [{prompt: 1, output: 1}]\nrates: 1\n", "Did you mean 'rate'"),
         ("requests: [{prompt: 1, output: 1}]\nclosed: 1.5\n", "closed: should be a whole number"),
     ],

@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "speedbench"
 
 FLOORS = (
     "types errors content",
-    "catalog library plugins settings environment files resuming locks attendant stats trained prepared costs "
-    "modelfacts native serving",
+    "catalog library plugins settings environment files resuming runfile locks attendant stats trained prepared "
+    "costs modelfacts native serving",
     "task runner sizing workload walk prepare measure results columns pairing untrusted "
     "sources drafters backends metrics",
     "sweep executors replay summarise recommend validate profiles leaderboard interchange compare report advise",
@@ -36,7 +36,7 @@ ALLOWED = {
     "pyarrow": {"sources", "prepare", "prepared", "replay"},
     "huggingface_hub": {"prepare/origins", "native/counting", "native/weights", "modelfacts"},
     "tiktoken": {"prepare/lengths"},
-    "pydantic": {"catalog", "results", "compare", "leaderboard", "profiles", "sweep/orders"},
+    "pydantic": {"catalog", "runfile", "results", "compare", "leaderboard", "profiles", "sweep/orders"},
     "yaml": {"catalog", "interchange/acceptance"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -150,6 +150,7 @@ def test_the_table_and_the_json_show_metric_value_definition_and_source(bench: B
         ({**VLLM, "output_throughput": "<b>fast</b>"}, "output_throughput: should be a number (got '<b>fast</b>')"),
         ({**VLLM, "output_throughput": True}, "output_throughput: should be a number (got 'True')"),
         ({**ACCEPTANCE, "Acceptance_Length_Histogram": {"a": 1}}, "should have whole numbers for keys (got 'a')"),
+        ({**ACCEPTANCE, "Request_AL": "2.5"}, "Request_AL: should be an object (got '2.5')"),
         ({**AIPERF, "is_complete": False, "incomplete_reason": "stalled"}, "the run is partial (stalled)"),
         ({**AIPERF, "time_to_first_token": {"unit": "sec", "avg": 1}}, "unit: should be ms (got 'sec')"),
         ({**AIPERF, "was_cancelled": True}, "the run is partial (cancelled)"),
@@ -172,6 +173,6 @@ def test_speedbenchs_own_summary_is_named(bench: Bench) -> None:
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_is_said(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(UserError, match="is no plain file"):
+    for path, said in ((tmp_path / "none.json", "none.json is not there"), (tmp_path, "is no plain file")):
+        with pytest.raises(UserError, match=said):
             read(path)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from reported import Page
@@ -95,6 +97,18 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
     assert said in done.err
     assert done.err.count("\n") == 1
     assert sorted(bench.folder.rglob("*")) == before
+
+
+def test_a_page_that_cannot_be_written_is_the_users_to_mend(bench: Bench) -> None:
+    bench.run()
+    done = bench("report", str(bench.out), "-o", f"{bench.folder}/{'x' * 300}.html")
+    assert (done.code, "File name too long" in done.err, done.err.count("\n")) == (2, True, 1)
+    os.mkfifo(bench.folder / "pipe")  # what is no file is written to, and not replaced by one
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit((bench.folder / "pipe").read_text, "utf-8")
+        assert bench("report", str(bench.out), "-o", str(bench.folder / "pipe")).code == 0
+        assert read.result(10).startswith("<!doctype html>")
+    assert (bench.folder / "pipe").is_fifo()
 
 
 def test_without_the_extra_it_says_what_to_install(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

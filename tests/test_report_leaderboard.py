@@ -93,7 +93,11 @@ def test_a_boards_file_is_made_a_page_and_any_other_file_is_refused(tmp_path: Pa
     board.parent.mkdir(parents=True)
     board.write_text("rank,drafter,draft_length,al,al_lo,al_hi,speedup\n1,ngram,4,1.5,1.4,1.6,\n", encoding="utf-8")
     assert "1.50 [1.40, 1.60]" in page_of(board)
-    for text, said in (("a,b\n1,2\n", "it has no column 'drafter'"), ('"a\n', "is not a board's CSV: ")):
+    for text, said in (
+        ("a,b\n1,2\n", "it has no column 'rank'"),
+        ("drafter\nx\n", "it has no column 'rank'"),
+        ('"a\n', "is not a board's CSV: "),
+    ):
         board.write_text(text, encoding="utf-8")
         with pytest.raises(UserError, match=said):
             page_of(board)

@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ CONFIG: dict[str, Any] = {
 
 @contextmanager
 def begun(path: Path, *, resume: bool = False, config: dict[str, Any] | None = None) -> Iterator[Writer]:
-    with writing(path, config or CONFIG, {"cpu": "x"}, resume=resume) as writer:
+    with writing(path, config or CONFIG, {"cpu": {"model": "x"}}, resume=resume) as writer:
         writer.facts(CELL, {"bytes": 1})
         yield writer
 
@@ -248,8 +249,8 @@ def test_another_schema_is_refused_by_name(tmp_path: Path, schema: Any) -> None:
     [
         ("", "run.json is not JSON"),
         ("[1]", "run.json has schema none"),
-        ('{"schema": 1}', "run.json: config: should be a dict (got None)"),
-        ('{"schema": 1, "config": {}, "processes": [], "finished": true}', "run.json: config.task: is missing"),
+        ('{"schema": 1}', "run.json: config: Field required"),
+        ('{"schema": 1, "config": {}, "processes": [], "finished": true}', "run.json: config.task: Field required"),
     ],
 )
 def test_a_damaged_run_json_is_said_to_be(tmp_path: Path, text: str, said: str) -> None:
@@ -359,6 +360,27 @@ def test_a_file_appears_whole_or_stays_as_it_was(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "f", "new")
     assert (tmp_path / "f").read_text("utf-8") == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+def test_two_who_write_one_file_leave_one_whole_text(tmp_path: Path) -> None:
+    texts = ["a" * 100_000, "b" * 100_000]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda text: [write_whole(tmp_path / "f", text) for _ in range(30)], texts))
+    assert (tmp_path / "f").read_text("utf-8") in texts
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("write", [lambda path: write_whole(path, "x"), lambda path: append(path, ["x"])])
+def test_what_cannot_be_written_is_the_users_to_mend(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    with pytest.raises(UserError, match=r"^cannot write '.*/absent/f': No such file or directory$"):
+        write(tmp_path / "absent" / "f")
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text('{"a": 1}\n{"a": 1, "a": 2}\n')
+    with pytest.raises(UserError, match="f line 2 is not JSON: key 'a' stands twice"):
+        list(lines(tmp_path / "f"))
 
 
 # ---- going on ------------------------------------------------------------------------------------------------------

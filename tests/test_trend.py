@@ -97,6 +97,15 @@ def test_a_run_that_does_not_read_is_told_of_and_left_out(bench: Bench, history:
     assert f"warning: left out: {folder}/broken/run.json is not JSON" in done.err
 
 
+def test_a_folder_of_which_no_run_reads_is_no_history(bench: Bench, history: Callable[..., str]) -> None:
+    folder = history(GOOD)
+    for path in Path(folder).glob("*/run.json"):
+        path.write_text("{")
+    done = bench("trend", folder)
+    assert (done.code, done.out) == (2, "")
+    assert f"error: no run in '{folder}' reads" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

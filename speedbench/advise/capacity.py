@@ -20,6 +20,8 @@ from speedbench.errors import UnknownName, UserError
 _KEYS = {
     "requests", "rate", "closed", "seconds", "seed", "max_batch", "ttft_p95", "tpot_p95", "prefill_seconds_per_token",
 }  # fmt: skip
+MOST_REQUESTS = 1_000_000
+"""That are simulated."""
 _OF_A_KIND = {"prompt", "output", "share", "spread"}
 MOST = 4096
 """Replicas beyond which the search gives up."""
@@ -82,6 +84,10 @@ def read(path: str) -> Wanted:
         seconds=number.of(found, "seconds", 600.0), seed=int(number.of(found, "seed", 0, whole=True, low=0)),
         max_batch=int(number.of(found, "max_batch", 256, whole=True)),
     )  # fmt: skip
+    if (mix.rate or 0) * mix.seconds > MOST_REQUESTS:
+        raise UserError(
+            f"{path}: rate × seconds are {(mix.rate or 0) * mix.seconds:.3g} requests; at most {MOST_REQUESTS}"
+        )
     return Wanted(
         mix=mix, ttft_p95=number.of(found, "ttft_p95", 5.0),
         tpot_p95=number.of(found, "tpot_p95") if "tpot_p95" in found else None,
@@ -95,7 +101,7 @@ def _kind(found: Mapping[str, Any], number: _Numbers) -> Kind:
             raise UnknownName(f"key of a request in {number.path}", key, _OF_A_KIND)
     return Kind(
         prompt=number.of(found, "prompt"), output=number.of(found, "output"), share=number.of(found, "share", 1.0),
-        spread=number.of(found, "spread", 0.0, low=0),
+        spread=number.of(found, "spread", 0.0, low=0, most=100),
     )  # fmt: skip
 
 
@@ -107,15 +113,15 @@ class _Numbers:
 
     def of(
         self, found: Mapping[str, Any], key: str, default: float | None = None, *, whole: bool = False,
-        low: float | None = None,
+        low: float | None = None, most: float = 1e9,
     ) -> float:  # fmt: skip
         got = found.get(key, default)
         fine = isinstance(got, int) if whole else isinstance(got, (int, float))
         enough = fine and not isinstance(got, bool) and (got >= low if low is not None else got > 0)
-        if not enough or got == float("inf"):
+        if not enough or got > most:
             what = "a whole number" if whole else "a number"
             raise UserError(f"{self.path}: {key}: should be {what} {'from' if low is not None else 'above'} "
-                            f"{low or 0} (got {got!r})")  # fmt: skip
+                            f"{low or 0}, at most {most:g} (got {got!r})")  # fmt: skip
         return float(got)
 
 

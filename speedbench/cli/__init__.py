@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Iterable
+from errno import EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS
 from functools import wraps
 from importlib import import_module
 from pkgutil import iter_modules
@@ -22,8 +24,11 @@ from speedbench.errors import UserError
 HELPERS = frozenset({"compared", "decisions", "document", "ending", "pages", "parse", "places", "progress", "tables"})
 """Files here that are no verb; they may import what `--help` must not wait for."""
 
-USER, OURS, INTERRUPTED = 2, 70, 130
-"""Exit codes: the user's input, our fault, Ctrl-C."""
+USER, OURS, INTERRUPTED, UNREAD = 2, 70, 130, 141
+"""Exit codes: the user's input, our fault, Ctrl-C, nobody reads what is printed."""
+
+DISK = {EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS}
+"""What a disk refuses; whose file it was, only the user can mend it."""
 
 
 def main() -> None:
@@ -70,7 +75,7 @@ def _app() -> typer.Typer:
 
 def _group(commands: Iterable[Any], said: str) -> typer.Typer:
     """A verb with verbs below it."""
-    group = typer.Typer(help=said, no_args_is_help=True)
+    group = typer.Typer(help=said)
     for command in commands:
         group.command(command.__name__)(_guarded(command))
     return group
@@ -106,9 +111,17 @@ def _guarded(command: Any) -> Any:
         except KeyboardInterrupt:
             _complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
-        except (typer.Exit, typer.Abort, BrokenPipeError):
+        except (typer.Exit, typer.Abort):
             raise
+        except (BrokenPipeError, SystemExit) as error:  # rich makes the latter, with status 1, of the former
+            if getattr(error, "code", 1) != 1:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            raise typer.Exit(UNREAD) from None
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK:
+                _complain(f"error: {error.filename or 'the disk'}: {error.strerror}")
+                raise typer.Exit(USER) from None
             _complain(f"internal error: {type(error).__name__}: {error}. The traceback is in {_keep_traceback()}")
             raise typer.Exit(OURS) from None
 

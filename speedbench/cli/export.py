@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from speedbench.types import Result
 
 KINDS = ("golden-al", "parquet", "profile")
+READ = {("golden-al", "--drafter"), ("golden-al", "--mode"), ("profile", "--drafter"), ("profile", "-D")}
+"""Options by the kind that they are of."""
 
 
 def command(
@@ -25,7 +27,9 @@ def command(
     ] = None,
     drafter: Annotated[str, typer.Option(help="Its label, where the run has several.")] = "",
     draft_length: Annotated[int | None, typer.Option("-D", help="Of a profile. Default: the largest.")] = None,
-    mode: Annotated[str, typer.Option(help="Of a golden AL: what its readers call it, as thinking_off.")] = "default",
+    mode: Annotated[
+        str, typer.Option(help="Of a golden AL: what its readers call it, as thinking_off. Default: default.")
+    ] = "",
 ) -> None:
     """Write a run as a golden AL curve (YAML), an acceptance profile (JSON), or tables (Parquet)."""
     from pathlib import Path
@@ -40,6 +44,10 @@ def command(
         raise UnknownName("kind of export", kind, KINDS) if kind else UserError(f"--as: one of {', '.join(KINDS)}")
     if kind == "parquet" and out is None:
         raise UserError("--out: Parquet needs a folder to be written to")
+    unread = [word for word, given in (("--drafter", drafter), ("-D", draft_length), ("--mode", mode))
+              if given not in ("", None) and (kind, word) not in READ]  # fmt: skip
+    if unread:
+        raise UserError(f"{unread[0]}: has no effect with --as {kind}; leave it out")
     found = load(document.here(run))
     results = document.evaluate(found) if kind != "golden-al" else []
     if kind == "parquet":
@@ -49,10 +57,7 @@ def command(
         if out is None:
             typer.echo(text, nl=False)
             return
-        try:
-            write_whole(Path(out), text)
-        except OSError as error:
-            raise UserError(f"cannot write '{out}': {error.strerror or error}") from None
+        write_whole(Path(out), text)
     typer.echo(f"wrote {out}")
 
 
@@ -62,5 +67,5 @@ def _text(kind: str, run: Run, results: Sequence[Result], drafter: str, draft_le
 
     label = acceptance.chosen(run, drafter)
     if kind == "golden-al":
-        return acceptance.golden_al(run, label, mode)
+        return acceptance.golden_al(run, label, mode or "default")
     return dumps(acceptance.profile(run, results, label, draft_length), indent=2) + "\n"

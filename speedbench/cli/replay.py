@@ -77,6 +77,7 @@ def command(
     """Acceptance length for every D from one pass over outputs: exact where decoding is greedy, no sweep needed."""
     from speedbench.cli import parse
     from speedbench.errors import UserError
+    from speedbench.replay import trace
     from speedbench.results import refuse_occupied
 
     given = {"--outputs": outputs, "--from-trace": from_trace, "--from-steps": from_steps}
@@ -95,6 +96,7 @@ def command(
                 f"--{key.replace('_', '-')} has no effect with {sources[0]}, which has said it; leave it out"
             )
     lengths = None if draft_length is None else parse.integers(draft_length, "-D", low=1)
+    trace.packages()
     if out is not None:
         refuse_occupied(Path(out), resume)
     if from_trace:

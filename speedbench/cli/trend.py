@@ -47,7 +47,10 @@ def command(
         vary=parse.names(vary, "--vary", "dimension", VARIES),
         today=datetime.now(timezone.utc).date(),
     )
-    found = lines(list(_runs(history)), rules, metrics)
+    operands = list(_runs(history))
+    if not operands:
+        raise UserError(f"no run in '{history}' reads")
+    found = lines(operands, rules, metrics)
     if as_json:
         typer.echo(dumps({"schema": 1, "gate": parsed.text, "cells": [asdict(line) for line in found]}, indent=2))
     else:

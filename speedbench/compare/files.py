@@ -124,7 +124,9 @@ WRITERS: Mapping[str, Callable[[Report], str]] = {
 
 
 def writer(path: str) -> Callable[[Report], str]:
-    """What makes the text of a file of this name. Raises `UserError` for an ending that says nothing."""
+    """What makes the text of a file of this name. Raises `UserError` for an ending that says nothing, or no folder."""
+    if not Path(path).parent.is_dir():
+        raise UserError(f"--write '{path}': '{Path(path).parent}' is no folder")
     for ending, make in WRITERS.items():
         if path.endswith(ending):
             return make
@@ -132,7 +134,4 @@ def writer(path: str) -> Callable[[Report], str]:
 
 
 def write(report: Report, path: str) -> None:
-    try:
-        write_whole(Path(path), writer(path)(report))
-    except OSError as error:
-        raise UserError(f"cannot write '{path}': {error.strerror or error}") from None
+    write_whole(Path(path), writer(path)(report))

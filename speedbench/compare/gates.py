@@ -103,7 +103,9 @@ def _limit(text: str, limit: str, metric: Metric) -> tuple[Literal["", ">=", "<=
         raise UserError(f"gate '{text}': '{limit}' is no limit; {_FORM}")
     if metric.name not in RATES:
         raise UserError(f"gate '{text}': {metric.name} has no relative gate, {', '.join(RATES)} have; or say >= or <=")
-    return "", float(limit.rstrip("%")) / 100
+    if (change := float(limit.rstrip("%")) / 100) <= -1:
+        raise UserError(f"gate '{text}': nothing falls by {limit.strip('-')}, so this asks nothing; {_FORM}")
+    return "", change
 
 
 def read(path: str, metrics: Sequence[Metric]) -> tuple[list[Gate], list[Acknowledged]]:

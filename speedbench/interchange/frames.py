@@ -71,7 +71,10 @@ def _table(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> pandas.Data
     found = pandas.DataFrame(list(rows), columns=list(names))
     whole = {name: "Int64" for name in names if name in _WHOLE}
     times = {name: "Float64" for name in names if name.endswith("_seconds")}
-    typed: pandas.DataFrame = found.astype({**whole, **times})
+    try:
+        typed: pandas.DataFrame = found.astype({**whole, **times})
+    except OverflowError:
+        raise UserError("a whole number of the records is beyond 64 bits; see: speedbench validate RUN") from None
     return typed
 
 

@@ -172,7 +172,10 @@ _TIMING = (
 
 
 def _acceptance(document: Document) -> Iterator[tuple[str, str, float | None, str]]:
-    by_turn = any(isinstance(each, Mapping) for each in document["Request_AL"].values())
+    by_request = document["Request_AL"]
+    if not isinstance(by_request, Mapping):
+        raise Odd(f"Request_AL: should be an object (got {str(by_request)[:40]!r})")
+    by_turn = any(isinstance(each, Mapping) for each in by_request.values())
     mean = "mean over turns of their" if by_turn else "mean over conversations of their"
     yield "al_per_request", "Average_AL", _number(document["Average_AL"], "Average_AL"), f"{mean} mean chunk; {_CHUNKS}"
     categories = document.get("Category_AL")

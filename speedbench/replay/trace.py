@@ -11,20 +11,23 @@ target, given the tokens before, says another; null where it was not run along t
 
 from __future__ import annotations
 
-import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from speedbench import results
 from speedbench.errors import Missing, UserError
-from speedbench.files import dumps
+from speedbench.files import dumps, loads
+from speedbench.runfile import RUN_FILE
 from speedbench.types import Answer, Chances, Matches, Table
 
 SCHEMA = 1
+_NEEDED = ("request", "category", "turn", "prompt_tokens", "prompt_sha", "finish", "drafter", "token")
 FILE = "trace.parquet"
 
 
@@ -43,7 +46,7 @@ class Labelled:
 
 def write(path: Path, labelled: Iterable[Labelled], config: Mapping[str, Any]) -> None:
     """A whole file or none, with the replay's config in its metadata."""
-    parquet, pyarrow = _packages()
+    parquet, pyarrow = packages()
     kept = dumps({"schema": SCHEMA, "config": dict(config)})
     schema = _schema(pyarrow).with_metadata({"speedbench": kept.encode()})
     scratch = path.with_name(path.name + ".tmp")
@@ -54,29 +57,68 @@ def write(path: Path, labelled: Iterable[Labelled], config: Mapping[str, Any]) -
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Labelled]]:
-    """The config and everything labelled. Raises `UserError` for what is no trace."""
-    parquet, pyarrow = _packages()
-    if path.is_dir():
-        path = path / FILE
+    """The config and everything labelled. Raises `UserError` for what is no whole trace."""
+    path = path / FILE if path.is_dir() else path
+    config, found = _read(path)
+    _refuse_odd(config, path)
+    return config, found
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Labelled]]:
+    """Of a part too, which has no config."""
+    parquet, pyarrow = packages()
     if not path.is_file():
         raise UserError(f"no trace at '{path}'; name a {FILE}, or the folder of a replay that holds one")
     try:
         with parquet.ParquetFile(path) as file:
-            told = json.loads((file.schema_arrow.metadata or {}).get(b"speedbench", b"{}"))
-            if told.get("schema") != SCHEMA:
-                raise UserError(f"{path} is no trace of this speedbench: schema {told.get('schema')}; {SCHEMA} is read")
+            config = _config(file.schema_arrow.metadata or {}, path)
+            if not file.schema_arrow.equals(_schema(pyarrow)):
+                raise UserError(f"{path} is no trace of this speedbench: its columns are not a trace's")
             rows = (row for batch in file.iter_batches(batch_size=4096) for row in batch.to_pylist())
-            return dict(told["config"]), [_labelled(list(group)) for _, group in groupby(rows, key=_key)]
+            found = [_labelled(list(group), path) for _, group in groupby(rows, key=_key)]
+            _refuse_twice(found, path)
+            return config, found
     except (OSError, pyarrow.ArrowException) as error:
         raise UserError(f"{path} does not read as Parquet: {str(error).splitlines()[0]}") from None
 
 
+def _config(metadata: Mapping[bytes, bytes], path: Path) -> dict[str, Any]:
+    try:
+        told = loads(metadata.get(b"speedbench", b"{}"))
+    except ValueError as error:
+        raise UserError(f"{path}: its metadata are not JSON: {error}") from None
+    got = told.get("schema") if isinstance(told, dict) else None
+    if got != SCHEMA:
+        raise UserError(f"{path} is no trace of this speedbench: schema {got}; {SCHEMA} is read")
+    config = told.get("config")
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: its metadata: config: should be an object (got {type(config).__name__})")
+    return config
+
+
+def _refuse_odd(config: Mapping[str, Any], path: Path) -> None:
+    """What is made a run of must be as a run's."""
+    results.read(RUN_FILE, {"config": config, "processes": [], "finished": True}, f"{path}: its metadata")
+    if config.get("replay") is None:
+        raise UserError(f"{path}: its metadata: config.replay: is missing")
+
+
+def _refuse_twice(found: Sequence[Labelled], path: Path) -> None:
+    if not found:
+        raise UserError(f"{path} holds no answer")
+    times = Counter((one.answer.request, one.answer.turn, one.drafter, one.draft_length) for one in found)
+    (request, turn, drafter, _), most = times.most_common(1)[0]
+    if most > 1:
+        raise UserError(f"{path}: {request} turn {turn} under {drafter} stands {most} times; once")
+
+
 def merge(parts: Sequence[Path], path: Path, config: Mapping[str, Any]) -> None:
     """Many traces as one."""
-    write(path, (one for part in parts for one in read(part)[1]), config)
+    write(path, (one for part in parts for one in _read(part)[1]), config)
 
 
-def _packages() -> tuple[Any, Any]:
+def packages() -> tuple[Any, Any]:
+    """Parquet's reader and writer, and pyarrow. Raises `Missing` where it is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -124,8 +166,13 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["request"], row["turn"], row["drafter"], row["draft_length"]
 
 
-def _labelled(rows: list[dict[str, Any]]) -> Labelled:
+def _labelled(rows: list[dict[str, Any]], path: Path) -> Labelled:
     first, proposals = rows[0], rows[1:]
+    if any(row["position"] != at or None in (row[name] for name in _NEEDED) for at, row in enumerate(rows)) or any(
+        row["offered"] is None or not 0 <= (row["matched"] or 0) <= row["offered"] for row in proposals
+    ):
+        where = f"{first['request']} turn {first['turn']} under {first['drafter']}"
+        raise UserError(f"{path}: {where}: rows are missing, twice there or empty, or match more than was offered")
     answer = Answer(
         request=first["request"], category=first["category"], turn=first["turn"], prompt=(),
         prompt_tokens=first["prompt_tokens"], prompt_sha=first["prompt_sha"],

@@ -60,7 +60,7 @@ def page_of(board: Path) -> str:
         rows = pd.read_csv(board, keep_default_na=False, na_values=[""])
     except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are both
         raise UserError(f"{board} is not a board's CSV: {str(error).splitlines()[0]}") from None
-    missing = [name for name in ("drafter", "draft_length", "speedup", "al") if name not in rows]
+    missing = [name for name in ("rank", "drafter", "draft_length", "speedup", "al") if name not in rows]
     if missing:
         raise UserError(f"{board} is not a board's CSV: it has no column '{missing[0]}'")
     return leaderboard_page(rows, "al" if board.resolve().parent.parent.name == "al" else "speedup")
