@@ -167,12 +167,20 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
     if real:
         said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
     if residual is not None and abs(residual) > RESIDUAL_LIMIT:
-        said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %")
+        said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %{_apart(result)}")
     if fall := _falls(result):
         said.append(f"{key}: AL falls with the context, {fall}: choose for the contexts that you serve")
     if passes and value(result, "t_verify") is None and value(result, "al") is not None:
         said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
     return said
+
+
+def _apart(result: Result) -> str:
+    """The formula prices full passes; a sequence also waits for others' prefills, in batches that are not always full."""
+    clock, passes = value(result, "step_cost"), value(result, "break_even_al")
+    if clock is None or passes is None:
+        return ""
+    return f": full passes cost {passes:.2f}x the baseline's, steps by the clock {clock:.2f}x"
 
 
 def _falls(result: Result) -> str:
