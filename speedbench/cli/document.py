@@ -176,7 +176,7 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
 
 
 def _apart(result: Result) -> str:
-    """The formula prices full passes; a sequence also waits for others' prefills, in batches that are not always full."""
+    """The formula prices full passes; a sequence also waits for others' prefills, in batches not always full."""
     clock, passes = value(result, "step_cost"), value(result, "break_even_al")
     if clock is None or passes is None:
         return ""
