@@ -157,6 +157,16 @@ def test_a_gain_that_the_times_cannot_tell_is_within_noise() -> None:
     assert (found.verdict, found.draft_length) == ("within_noise", 0)
 
 
+def test_what_surely_pays_goes_before_what_may_pay_more() -> None:
+    """D=8 looks faster, but its acceptance is so uncertain that it may be slower than nothing; D=4's is not."""
+    points = {4: Accepted(value=2.0, low=1.9, high=2.1), 8: Accepted(value=2.2, low=1.0, high=4.0)}
+    found = choose(Passes(profile(draft=1e-5).timed, dense.facts), [replace(curve(), points=points)], 1, 512)
+    assert found.best is not None
+    assert (found.verdict, found.best.draft_length) == ("speculate", 4)
+    assert [each.draft_length for each in found.as_good] == [8]
+    assert found.as_good[0].speedup > found.best.speedup
+
+
 def test_nothing_is_said_of_a_batch_outside_the_profile() -> None:
     found = choose(Passes(profile().timed, dense.facts), [curve()], 32, 512)
     assert (found.verdict, found.draft_length) == ("unknown", None)
@@ -238,6 +248,7 @@ def test_the_same_in_words(bench: Bench) -> None:
         (["--al", "mtp=1:1.9", "--al", "mtp=1:1.8", "--model", "qwen3-32b"], "'mtp' is given twice"),
         (["--al", "mtp=1:1.9", "--profile", "nowhere.json"], "no profile 'nowhere.json'"),
         (["--al", "mtp=1:1.9", "--external", "x"], "needs LABEL=CONFIG"),
+        (["--al", "nowhere.json"], "no file 'nowhere.json'"),
     ],
 )
 def test_what_is_missing_is_said_in_a_line(bench: Bench, words: list[str], said: str) -> None:
