@@ -40,7 +40,7 @@ def profile(law: Law = dense, *, draft: float = 1e-3, **given: Any) -> Profile:
     fixed: dict[str, Any] = {
         "target": {"model": "made up", "dtype": "bfloat16"}, "environment": {}, "timed": (*plain, *drafted),
         "config": json.loads((Path(__file__).parent.parent / "models" / "qwen3-32b.json").read_text("utf-8")),
-        "prefill": Prefill(tokens=512, seconds=0.0512), "noise": 0.01,
+        "prefills": (Prefill(tokens=512, seconds=0.0512),), "noise": 0.01,
     }  # fmt: skip
     return Profile(**{**fixed, **given})
 

@@ -54,7 +54,7 @@ def profile(**given: Any) -> Profile:
     drafted = [timed(b, d, 512, dense(b, d, 512), drafter="eagle3", draft=1e-3 * d) for b in (1, 8) for d in (1, 3)]
     fixed: dict[str, Any] = {
         "target": {"model": "made up", "dtype": "bfloat16"}, "environment": {"cpu": {"model": "A CPU", "usable": 2}},
-        "timed": (*plain, *drafted), "peaks": PEAKS, "noise": 0.02, "prefill": Prefill(tokens=512, seconds=0.05),
+        "timed": (*plain, *drafted), "peaks": PEAKS, "noise": 0.02, "prefills": (Prefill(tokens=512, seconds=0.05),),
         "config": json.loads((Path(__file__).parent.parent / "models" / "qwen3-32b.json").read_text("utf-8")),
         "kernels": (*layers, *map(attending, (0, 3, 7, 8, 15))),
         "settings": {"gemm": 1024}, "kernel_name": "a kernel of tiles",

@@ -18,6 +18,7 @@ from speedbench.advise.memory import Room, Weight
 from speedbench.advise.offers import MARGIN, Choice, choose, fastest, pays
 from speedbench.advise.rules import Ground
 from speedbench.advise.schedule import Schedule, schedule, trtllm, vllm, vllm_arguments
+from speedbench.types import Prefill
 
 SCHEMA = 1
 """Of the JSON document."""
@@ -36,8 +37,8 @@ class Question:
     """Tokens that a sequence may grow by: what memory is reserved for."""
     weights: Mapping[str, Weight | None]
     """By drafter, what it weighs; None: not known."""
-    prefill: float | None = None
-    """Seconds per prompt token; None: not known."""
+    prefills: tuple[Prefill, ...] = ()
+    """Prompts read, of which others' seconds follow; empty: not known."""
     user_tps: float | None = None
     """Tokens a second that each user must get; None: no such demand."""
     notes: tuple[str, ...] = ()

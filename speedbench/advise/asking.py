@@ -17,7 +17,7 @@ from speedbench.advise.rules import Ground
 from speedbench.costs.linear import Place, Refused
 from speedbench.costs.passes import Passes
 from speedbench.errors import UserError
-from speedbench.types import Hardware, ModelFacts, Profile
+from speedbench.types import Hardware, ModelFacts, Prefill, Profile
 
 ANSWER = 512
 """Tokens that memory is reserved for beyond the context, where nothing is asked."""
@@ -76,20 +76,20 @@ def question(asked: Asked) -> Question:
     return Question(
         ground=Ground(
             on=on, costs=costs, curves=asked.curves, seen=asked.seen, context=_context(asked), by=by, share=share,
+            contexts=_contexts(asked.profile),
             layers={} if asked.profile else _layers(mechanisms, on.facts, externals),
         ),
         batches=asked.batches or _batches(asked.profile), answer=ANSWER if asked.answer is None else asked.answer,
         weights={label: _weight(asked, on, label, mechanism, externals) for label, mechanism in mechanisms.items()},
-        user_tps=asked.user_tps, notes=tuple(notes), prefill=_prefill(asked, on),
+        user_tps=asked.user_tps, notes=tuple(notes), prefills=_prefills(asked, on),
     )  # fmt: skip
 
 
-def _prefill(asked: Asked, on: Deployment) -> float | None:
-    """Seconds per prompt token: measured, else two operations a parameter at what kernels are taken to reach."""
+def _prefills(asked: Asked, on: Deployment) -> tuple[Prefill, ...]:
+    """As measured, else two operations a parameter and token at what kernels are taken to reach."""
     if asked.profile is not None:
-        measured = asked.profile.prefill
-        return None if measured is None else measured.seconds / measured.tokens
-    return 2 * on.facts.active_parameters / (on.gpus * on.compute_rate)
+        return asked.profile.prefills
+    return (Prefill(tokens=1, seconds=2 * on.facts.active_parameters / (on.gpus * on.compute_rate)),)
 
 
 def _deployment(asked: Asked) -> Deployment:
@@ -142,8 +142,13 @@ def _context(asked: Asked) -> int:
         return asked.context
     if asked.profile is None:
         return 4096
-    there = sorted({each.context for each in asked.profile.timed if each.drafter is None})
+    there = _contexts(asked.profile)
     return there[len(there) // 2]
+
+
+def _contexts(profile: Profile | None) -> tuple[int, ...]:
+    """Those at which the target's passes were timed."""
+    return () if profile is None else tuple(sorted({each.context for each in profile.timed if each.drafter is None}))
 
 
 def _batches(profile: Profile | None) -> tuple[int, ...]:

@@ -45,9 +45,10 @@ def _head(of: Profiled, id_: str, *, alone: bool) -> Html:
     warned = element("ul", *(element("li", note) for note in profile.notes))
     facts = {
         "points": len(profile.timed),
-        "prefill": None
-        if profile.prefill is None
-        else f"{profile.prefill.tokens} tokens in {profile.prefill.seconds:.3g} s",
+        **{
+            f"prefill of {each.tokens} tokens{f' with {each.drafter}' if each.drafter else ''}": f"{each.seconds:.3g} s"
+            for each in profile.prefills
+        },
         **{f"asked for {key}": dumps(said) for key, said in profile.settings.items()},
     }
     parts = [
