@@ -112,6 +112,18 @@ class Roofline:
     rho: float | None = None
     """Seconds to draft one token for the batch / seconds of a plain pass; None: by the mechanism's shapes."""
 
+    @property
+    def name(self) -> str:
+        return f"constants of {self.on.hardware.name}"
+
+    @property
+    def trust(self) -> str:
+        """How far these times are to be trusted."""
+        return (
+            f"times are guessed from the published peaks of {self.on.hardware.title}, at {self.on.gpus} of them, and "
+            "nothing measured how wrong they are: profile before relying on a ratio near 1"
+        )
+
     def verify(self, place: Place) -> Priced:
         return Priced(seconds=sum(self.parts(place).values()), doubt=None, origin="estimated")
 

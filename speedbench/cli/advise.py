@@ -26,6 +26,12 @@ def command(
         str | None, typer.Option(help="The target: shipped shapes, a config.json, a folder, or a hub id.")
     ] = None,
     hardware: Annotated[str | None, typer.Option(help="Published constants of a device, where no profile is.")] = None,
+    times: Annotated[
+        str,
+        typer.Option(
+            help="Without a profile: constants, or aiconfigurator[:trtllm|vllm|sglang], kernels measured by it."
+        ),
+    ] = "constants",
     gpus: Annotated[int, typer.Option(min=1, max=1024, help="Devices that share the target's weights.")] = 1,
     weights: Annotated[str | None, typer.Option(help="Format of the weights. Default: the config's.")] = None,
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache. Default: bfloat16.")] = None,
@@ -59,7 +65,7 @@ def command(
     asked = asking.Asked(
         curves=tuple(curves), seen=tuple(seen), targets=tuple(targets),
         profile=profiles.read(Path(profile)) if profile else None,
-        profile_name=profile or "", model=model, hardware=hardware, gpus=gpus, weights=weights, kv=kv,
+        profile_name=profile or "", model=model, hardware=hardware, times=times, gpus=gpus, weights=weights, kv=kv,
         batches=tuple(parse.integers(batch, "--batch", low=1)) if batch else None, context=context, answer=answer,
         user_tps=user_tps, rho=rho, externals=_pairs(external or [], "--external"),
     )  # fmt: skip
