@@ -13,6 +13,8 @@ from speedbench.advise.advice import Advice
 from speedbench.advise.curves import Curve
 from speedbench.advise.fleet import Filling, Kind, Mix, Rate, Served, simulate
 from speedbench.advise.rates import Rates, filling
+from speedbench.advise.roofline import FREE
+from speedbench.advise.schedule import Schedule
 from speedbench.errors import UnknownName, UserError
 from speedbench.types import Prefill
 
@@ -141,7 +143,7 @@ def plan(wanted: Wanted, advice: Advice) -> Plan:
     load = f"{mix.rate:g} requests/s" if mix.rate else f"{mix.closed} sequences always under way"
     return Plan(
         title=f"fleet: {load}, TTFT p95 within {wanted.ttft_p95:g} s", needs=tuple(needs),
-        notes=tuple(_notes(mix, top, contexts, read, [each.drafter for each in advice.schedules])),
+        notes=tuple(_notes(mix, top, contexts, read, advice.schedules)),
     )  # fmt: skip
 
 
@@ -152,7 +154,7 @@ def _met(mix: Mix) -> tuple[int, int]:
 
 
 def _notes(
-    mix: Mix, top: int, contexts: Sequence[int], read: Sequence[Prefill], drafters: Sequence[str]
+    mix: Mix, top: int, contexts: Sequence[int], read: Sequence[Prefill], schedules: Sequence[Schedule]
 ) -> Iterator[str]:
     low, high = _met(mix)
     if low < contexts[0] or high > contexts[-1]:
@@ -162,7 +164,8 @@ def _notes(
         )
     if mix.max_batch > top:
         yield f"batches above {top}, the largest that times or memory allow, are not formed"
-    silent = [name for name in drafters if name not in {each.drafter for each in read}]
+    told = {each.drafter for each in read}
+    silent = [each.drafter for each in schedules if each.drafter not in told and each.mechanism not in FREE]
     if silent:
         yield f"what {', '.join(silent)} read of a prompt is not known, and taken to cost nothing"
 

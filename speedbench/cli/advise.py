@@ -97,7 +97,8 @@ def _curves(texts: list[str]) -> tuple[list[Curve], list[Seen], list[str]]:
     targets: list[str] = []
     for text in texts:
         path = Path(text)
-        if path.is_dir() or (path.is_file() and (path.parent / "run.json").is_file()):
+        of_run = path.name in ("run.json", "summary.json") and (path.parent / "run.json").is_file()
+        if path.is_dir() or of_run:
             more, measured, target = _of_run(path)
             targets.append(target)
         elif path.suffix == ".json":
