@@ -230,7 +230,7 @@ def curves(check: Check) -> dict[str, Any]:
                           attention_context=64, shape=studies.Shape(kv_heads=2, head_dim=8, group=2))  # fmt: skip
     measured = course.run(target, asked, lambda line: print("  " + line, file=sys.stderr))
     found |= {"timed": [asdict(each) for each in measured.timed], "noise": measured.noise, "notes": measured.notes,
-              "prefill": asdict(measured.prefill)}  # fmt: skip
+              "prefills": list(map(asdict, measured.prefills))}  # fmt: skip
     found["formula"] = [_formula(target, check, measured.timed, batch) for batch in grid.batches[:2]]
     if check.device.type == "cuda":
         target.run = Graphed(target.run)

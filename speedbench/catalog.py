@@ -79,7 +79,7 @@ class GatesFile(BaseModel):
 
 
 class HardwareFile(BaseModel):
-    """What a device's YAML may say: dense peaks in TB/s, TFLOPS, GB and GB/s one way."""
+    """What a device's YAML may say: dense peaks in TB/s, TFLOPS, GB and GB/s one way; AIConfigurator's name of it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,6 +89,7 @@ class HardwareFile(BaseModel):
     memory_gb: float | None = Field(default=None, gt=0)
     tflops: dict[Literal["float32", "bfloat16", "fp8", "fp4"], float] = {}
     link_gbs: float | None = Field(default=None, gt=0)
+    aiconfigurator: str | None = None
 
 
 # ---- where definitions live -----------------------------------------------------------------------------------------
@@ -145,6 +146,7 @@ def hardware(name: str) -> Hardware:
         memory=spec.memory_gb and spec.memory_gb * 1e9,
         flops={dtype: peak * 1e12 for dtype, peak in spec.tflops.items()},
         link=spec.link_gbs and spec.link_gbs * 1e9,
+        tables=spec.aiconfigurator,
         source=spec.source,
     )
 

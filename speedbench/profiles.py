@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -61,7 +61,7 @@ def of_run(run: results.Run) -> Profile:
     return Profile(
         target=config.get("target", {}), config={}, environment=run.document["processes"][-1], timed=tuple(timed),
         drafters=config.get("drafters", {}), notes=(f"the passes of the run {run.name}",),
-        prefill=_prefill(run.measured),
+        prefills=tuple(_prefills(run.measured)),
     )  # fmt: skip
 
 
@@ -85,11 +85,17 @@ def _summed(cell: Cell, passes: Sequence[Pass], context: int, drafter: str | Non
     )  # fmt: skip
 
 
-def _prefill(measured: Sequence[Measured]) -> Prefill | None:
-    """Of the baselines, whose prefills are the target's alone."""
-    told = [r for each in measured if each.cell.is_baseline for r in answered(each) if r.prefill is not None]
-    seconds = sum(record.prefill or 0.0 for record in told)
-    return Prefill(tokens=sum(record.prompt_tokens for record in told), seconds=seconds) if told else None
+def _prefills(measured: Sequence[Measured]) -> Iterator[Prefill]:
+    """Of each drafter and of the baselines, whose prefills are the target's alone: a mean prompt."""
+    for drafter in dict.fromkeys(each.cell.drafter for each in measured):
+        cells = [each for each in measured if each.cell.drafter == drafter]
+        told = [record for each in cells for record in answered(each) if record.prefill is not None]
+        if told:
+            yield Prefill(
+                tokens=max(1, round(fmean(record.prompt_tokens for record in told))),
+                seconds=fmean(record.prefill or 0.0 for record in told),
+                drafter=None if cells[0].cell.is_baseline else drafter,
+            )
 
 
 def _context(measured: Sequence[Measured]) -> int:

@@ -40,7 +40,7 @@ def profile(law: Law = dense, *, draft: float = 1e-3, **given: Any) -> Profile:
     fixed: dict[str, Any] = {
         "target": {"model": "made up", "dtype": "bfloat16"}, "environment": {}, "timed": (*plain, *drafted),
         "config": json.loads((Path(__file__).parent.parent / "models" / "qwen3-32b.json").read_text("utf-8")),
-        "prefill": Prefill(tokens=512, seconds=0.0512), "noise": 0.01,
+        "prefills": (Prefill(tokens=512, seconds=0.0512),), "noise": 0.01,
     }  # fmt: skip
     return Profile(**{**fixed, **given})
 
@@ -48,7 +48,8 @@ def profile(law: Law = dense, *, draft: float = 1e-3, **given: Any) -> Profile:
 def asked(**given: Any) -> asking.Asked:
     fixed: dict[str, Any] = {
         "curves": (curve(),), "seen": (), "targets": (), "profile": profile(), "profile_name": "p.json", "model": None,
-        "hardware": None, "gpus": 1, "weights": None, "kv": None, "batches": None, "context": None, "answer": None,
+        "hardware": None, "times": "constants", "gpus": 1, "weights": None, "kv": None, "batches": None,
+        "context": None, "answer": None,
         "user_tps": None, "rho": None, "externals": {},
     }  # fmt: skip
     return asking.Asked(**{**fixed, **given})
@@ -157,6 +158,31 @@ def test_a_gain_that_the_times_cannot_tell_is_within_noise() -> None:
     assert (found.verdict, found.draft_length) == ("within_noise", 0)
 
 
+def test_what_surely_pays_goes_before_what_may_pay_more() -> None:
+    """D=8 looks faster, but its acceptance is so uncertain that it may be slower than nothing; D=4's is not."""
+    points = {4: Accepted(value=2.0, low=1.9, high=2.1), 8: Accepted(value=2.2, low=1.0, high=4.0)}
+    found = choose(Passes(profile(draft=1e-5).timed, dense.facts), [replace(curve(), points=points)], 1, 512)
+    assert found.best is not None
+    assert (found.verdict, found.best.draft_length) == ("speculate", 4)
+    assert [each.draft_length for each in found.as_good] == [8]
+    assert found.as_good[0].speedup > found.best.speedup
+
+
+def test_the_drafter_of_the_lower_acceptance_length_is_chosen_where_its_passes_are_shorter() -> None:
+    """Qwen3.5-397B on GSM8K at B=1, as the card of AQ-MedAI's EAGLE-3 has it: MTP with AL 3.54 does 241.9 tokens/s,
+    EAGLE-3 with 3.40 does 248.7: passes of 14.63 and of 13.67 ms, of which 10 verify here."""
+    plain = [timed(1, d, 512, 0.010, other=0.0) for d in (0, 3)]
+    drafted = [
+        timed(1, 3, 512, 0.010, drafter=label, draft=al / tps - 0.010, other=0.0)
+        for label, al, tps in (("mtp", 3.54, 241.9), ("eagle3", 3.40, 248.7))
+    ]
+    curves = [curve({3: 3.54}, "mtp"), curve({3: 3.40}, "eagle3")]
+    found = choose(Passes([*plain, *drafted], dense.facts), curves, 1, 512)
+    assert found.best is not None
+    assert found.best.drafter == "eagle3"
+    assert {each.drafter: round(each.user_tps, 1) for each in found.offers} == {"mtp": 241.9, "eagle3": 248.7}
+
+
 def test_nothing_is_said_of_a_batch_outside_the_profile() -> None:
     found = choose(Passes(profile().timed, dense.facts), [curve()], 32, 512)
     assert (found.verdict, found.draft_length) == ("unknown", None)
@@ -238,6 +264,7 @@ def test_the_same_in_words(bench: Bench) -> None:
         (["--al", "mtp=1:1.9", "--al", "mtp=1:1.8", "--model", "qwen3-32b"], "'mtp' is given twice"),
         (["--al", "mtp=1:1.9", "--profile", "nowhere.json"], "no profile 'nowhere.json'"),
         (["--al", "mtp=1:1.9", "--external", "x"], "needs LABEL=CONFIG"),
+        (["--al", "nowhere.json"], "no file 'nowhere.json'"),
     ],
 )
 def test_what_is_missing_is_said_in_a_line(bench: Bench, words: list[str], said: str) -> None:

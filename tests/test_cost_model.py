@@ -99,6 +99,16 @@ def test_between_two_lengths_at_a_measured_batch_and_context_the_times_lie_on_a_
     assert found.seconds == pytest.approx(dense(8, 0, 32768) / 6 + dense(8, 3, 32768) * 5 / 6)
 
 
+def test_between_two_contexts_at_a_measured_batch_too_whatever_the_fit_makes_of_it() -> None:
+    """T grows with B·S, so the middle of two contexts is the mean of their times; at B=16 there is only the fit."""
+    passes = Passes([timed(*at, dense(*at) * (1.2 if at[0] == 8 else 1.0)) for at in GRID], dense.facts)
+    middle = (1024 + 32768) // 2
+    found = passes.verify(place(8, 3, middle))
+    assert found.origin == "derived"
+    assert found.seconds == pytest.approx(1.2 * dense(8, 3, middle))
+    assert passes.verify(place(16, 3, middle)).origin == "estimated"
+
+
 @pytest.mark.parametrize(
     ("at", "said"),
     [

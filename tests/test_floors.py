@@ -47,6 +47,7 @@ ALLOWED = {
     "vl_convert": {"report"},
     "ray": {"executors/ray"},
     "submitit": {"executors/slurm"},
+    "aiconfigurator_core": {"advise/aiconfigurator"},
 }
 """Where a package may be imported, by room or by file; a package that is not here may be imported anywhere."""
 

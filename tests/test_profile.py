@@ -128,7 +128,8 @@ def test_a_course_measures_every_point_and_says_where_it_is(target: Any) -> None
         "1/4 target: B=1", "2/4 target: B=2", "3/4 drafters: B=1", "4/4 drafters: B=2"
     ]  # fmt: skip
     assert found.noise is not None
-    assert found.prefill.seconds > 0
+    assert [(each.tokens, each.drafter) for each in found.prefills] == [(16, None), (16, "ngram")]
+    assert all(each.seconds > 0 for each in found.prefills)
     assert not found.notes
 
 

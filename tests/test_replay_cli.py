@@ -108,6 +108,23 @@ def test_a_replayed_run_has_the_steps_of_the_run(small: Small) -> None:
     assert {each.cell.draft_length for each in load(small.folder / "two").measured} == {0, 2}
 
 
+def test_a_replay_gives_advice_its_curve_as_a_folder_a_file_of_it_or_what_it_printed(small: Small) -> None:
+    run = small.measure("ngram,suffix,oracle")
+    printed = small.replay("--outputs", str(run), "--task", small.asked, "--json", drafter="ngram,suffix")
+    words = ["--model", "llama-3.1-8b", "--hardware", "h200", "-B", "1", "--json"]
+    folder = small.folder / "replay"
+    places = (folder, folder / "summary.json", folder / "run.json", small.write("printed.json", printed.out), run)
+    found = [small("advise", "--al", str(place), *words) for place in places]
+    assert [done.code for done in found] == [0] * 5, found[0].err
+    offers = [done.document["batches"][0]["offers"] for done in found]
+    assert {(each["drafter"], each["draft_length"]) for each in offers[0]} == {
+        (label, d) for label in ("ngram", "suffix") for d in LENGTHS
+    }
+    assert all(each == offers[0] for each in offers), "replayed as measured, and never the oracle"
+    al = {(c["drafter"], c["draft_length"]): c["metrics"]["al"]["value"] for c in printed.document["cells"]}
+    assert all(each["al"] == al[each["drafter"], each["draft_length"]] for each in offers[0])
+
+
 def test_outputs_can_be_made_first_and_a_stopped_replay_goes_on(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--task", small.asked, "--runner", small.native, "--max-tokens", "24"]
     done = small.replay(*words, out="whole", drafter="ngram,external")

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from builders import measured
 from reported import Page, answer, everything, subject
+from test_report_profiles import profile
 
 from speedbench.report.leaderboard import leaderboard_page
 from speedbench.report.page import page
+from speedbench.report.profiled import Profiled
 from speedbench.report.sections import sections
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
@@ -60,3 +62,9 @@ def test_a_leaderboard_is_drawn(tmp_path: Path) -> None:
     found, complaints = opened(leaderboard_page([row]), tmp_path)
     assert complaints == ""
     assert found.tags["svg"] == 1
+
+
+def test_a_profile_is_drawn(tmp_path: Path) -> None:
+    found, complaints = opened(page("a profile", sections([], [Profiled(name="p", profile=profile())])), tmp_path)
+    assert complaints == ""
+    assert found.tags["svg"] == len(found.told["charts"]) == 9

@@ -15,9 +15,10 @@ from speedbench.advise.curves import Seen
 from speedbench.advise.frontier import Point, frontier, matched, points, within
 from speedbench.advise.guidelines import Guideline, intensity
 from speedbench.advise.memory import Room, Weight
-from speedbench.advise.offers import MARGIN, Choice, choose, fastest
+from speedbench.advise.offers import MARGIN, Choice, choose, fastest, pays
 from speedbench.advise.rules import Ground
 from speedbench.advise.schedule import Schedule, schedule, trtllm, vllm, vllm_arguments
+from speedbench.types import Prefill
 
 SCHEMA = 1
 """Of the JSON document."""
@@ -36,8 +37,8 @@ class Question:
     """Tokens that a sequence may grow by: what memory is reserved for."""
     weights: Mapping[str, Weight | None]
     """By drafter, what it weighs; None: not known."""
-    prefill: float | None = None
-    """Seconds per prompt token; None: not known."""
+    prefills: tuple[Prefill, ...] = ()
+    """Prompts read, of which others' seconds follow; empty: not known."""
     user_tps: float | None = None
     """Tokens a second that each user must get; None: no such demand."""
     notes: tuple[str, ...] = ()
@@ -135,7 +136,7 @@ def _schedules(question: Question, choices: Sequence[Choice]) -> list[Schedule]:
 
 def _gains(choice: Choice, label: str) -> dict[int, float]:
     """Speedup by D of what surely pays, and of D = 0."""
-    paying = [each for each in choice.offers if each.drafter == label and (each.low or each.speedup) > 1]
+    paying = [each for each in choice.offers if each.drafter == label and pays(each)]
     return {0: 1.0, **{each.draft_length: each.speedup for each in paying}}
 
 

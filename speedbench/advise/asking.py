@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from speedbench import catalog, modelfacts
+from speedbench.advise import aiconfigurator
 from speedbench.advise.advice import Question
 from speedbench.advise.curves import Curve, Seen
 from speedbench.advise.memory import Weight, weight
@@ -16,11 +17,13 @@ from speedbench.advise.roofline import Deployment, Roofline, assumptions
 from speedbench.advise.rules import Ground
 from speedbench.costs.linear import Place, Refused
 from speedbench.costs.passes import Passes
-from speedbench.errors import UserError
-from speedbench.types import Hardware, ModelFacts, Profile
+from speedbench.errors import UnknownName, UserError
+from speedbench.types import Hardware, ModelFacts, Prefill, Profile
 
 ANSWER = 512
 """Tokens that memory is reserved for beyond the context, where nothing is asked."""
+
+TIMES = ("constants", "aiconfigurator")
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -37,6 +40,8 @@ class Asked:
     profile_name: str
     model: str | None
     hardware: str | None
+    times: str
+    """Without a profile: constants, or aiconfigurator with an engine behind a colon."""
     gpus: int
     weights: str | None
     kv: str | None
@@ -55,9 +60,10 @@ def question(asked: Asked) -> Question:
     externals = {label: modelfacts.load(name) for label, name in asked.externals.items()}
     mechanisms = {curve.label: curve.mechanism for curve in asked.curves}
     _refuse_unknown_externals(asked, mechanisms)
-    roofline = Roofline(on, mechanisms, externals, asked.rho)
     costs: Costs
     if asked.profile is not None:
+        if asked.times != TIMES[0]:
+            raise UserError(f"--times {asked.times}: with --profile times are measured; give one of the two")
         passes = Passes(asked.profile.timed, on.facts)
         costs, by, share = passes, f"the times of {asked.profile_name}", _measured_share(passes)
         notes = [
@@ -67,29 +73,42 @@ def question(asked: Asked) -> Question:
             *_noise_note(asked.profile),
         ]
     else:
-        costs, by, share = roofline, f"the constants of {on.hardware.name}", _counted_share(roofline)
-        notes = [
-            f"times are guessed from the published peaks of {on.hardware.title}, at {asked.gpus} of them, and nothing "
-            "measured how wrong they are: profile before relying on a ratio near 1",
-            *assumptions(mechanisms, asked.rho),
-        ]
+        costs = roofline = _priced(asked, Roofline(on, mechanisms, externals, asked.rho))
+        by, share = f"the {roofline.name}", _counted_share(roofline)
+        notes = [roofline.trust, *assumptions(mechanisms, asked.rho)]
     return Question(
         ground=Ground(
             on=on, costs=costs, curves=asked.curves, seen=asked.seen, context=_context(asked), by=by, share=share,
+            contexts=_contexts(asked.profile),
             layers={} if asked.profile else _layers(mechanisms, on.facts, externals),
         ),
         batches=asked.batches or _batches(asked.profile), answer=ANSWER if asked.answer is None else asked.answer,
         weights={label: _weight(asked, on, label, mechanism, externals) for label, mechanism in mechanisms.items()},
-        user_tps=asked.user_tps, notes=tuple(notes), prefill=_prefill(asked, on),
+        user_tps=asked.user_tps, notes=tuple(notes), prefills=_prefills(asked, on, costs),
     )  # fmt: skip
 
 
-def _prefill(asked: Asked, on: Deployment) -> float | None:
-    """Seconds per prompt token: measured, else two operations a parameter at what kernels are taken to reach."""
+def _priced(asked: Asked, roofline: Roofline) -> Roofline:
+    """Times without a profile."""
+    source, _, engine = asked.times.partition(":")
+    if source not in TIMES or (engine and source == TIMES[0]):
+        raise UnknownName("source of times", asked.times, TIMES)
+    if source == TIMES[0]:
+        return roofline
+    config = modelfacts.config(str(asked.model))
+    handle, name = aiconfigurator.compiled(roofline.on, config, engine or "trtllm", asked.weights, asked.kv)
+    return aiconfigurator.Tabled(
+        roofline.on, roofline.mechanisms, roofline.externals, roofline.rho, handle=handle, tables=name
+    )
+
+
+def _prefills(asked: Asked, on: Deployment, by: Costs) -> tuple[Prefill, ...]:
+    """As measured here or by others, else two operations a parameter and token at what kernels are taken to reach."""
     if asked.profile is not None:
-        measured = asked.profile.prefill
-        return None if measured is None else measured.seconds / measured.tokens
-    return 2 * on.facts.active_parameters / (on.gpus * on.compute_rate)
+        return asked.profile.prefills
+    if isinstance(by, aiconfigurator.Tabled):
+        return by.prefills()
+    return (Prefill(tokens=1, seconds=2 * on.facts.active_parameters / (on.gpus * on.compute_rate)),)
 
 
 def _deployment(asked: Asked) -> Deployment:
@@ -142,8 +161,13 @@ def _context(asked: Asked) -> int:
         return asked.context
     if asked.profile is None:
         return 4096
-    there = sorted({each.context for each in asked.profile.timed if each.drafter is None})
+    there = _contexts(asked.profile)
     return there[len(there) // 2]
+
+
+def _contexts(profile: Profile | None) -> tuple[int, ...]:
+    """Those at which the target's passes were timed."""
+    return () if profile is None else tuple(sorted({each.context for each in profile.timed if each.drafter is None}))
 
 
 def _batches(profile: Profile | None) -> tuple[int, ...]:

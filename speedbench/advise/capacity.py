@@ -4,18 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from speedbench import catalog
 from speedbench.advise.advice import Advice
 from speedbench.advise.curves import Curve
-from speedbench.advise.fleet import Kind, Mix, Served, simulate
-from speedbench.advise.offers import offer, plain
+from speedbench.advise.fleet import Filling, Kind, Mix, Rate, Served, simulate
+from speedbench.advise.rates import Rates, filling
+from speedbench.advise.roofline import FREE
 from speedbench.advise.schedule import Schedule
-from speedbench.costs.linear import Refused
 from speedbench.errors import UnknownName, UserError
+from speedbench.types import Prefill
 
 _KEYS = {
     "requests", "rate", "closed", "seconds", "seed", "max_batch", "ttft_p95", "tpot_p95", "prefill_seconds_per_token",
@@ -127,59 +128,55 @@ class _Numbers:
 
 def plan(wanted: Wanted, advice: Advice) -> Plan:
     """The plain target and each drafter's schedule; batches are those that the times cover."""
-    ground = advice.question.ground
-    said = [each for each in advice.choices if each.plain is not None]
-    if not said:
+    ground, mix = advice.question.ground, wanted.mix
+    batches = [each.batch for each in advice.choices if each.plain is not None]
+    if not batches:
         raise UserError("--fleet: no batch has times to simulate with")
-    top = max(each.batch for each in said)
-    notes = [f"passes are priced at a context of {ground.context}; --context says another"]
-    if wanted.mix.max_batch > top:
-        notes.append(f"batches above {top}, the largest that times or memory allow, are not formed")
-    mix = wanted.mix.up_to(top)
-    curves = {curve.label: curve for curve in ground.curves}
-    prefill = wanted.prefill if wanted.prefill is not None else advice.question.prefill
-    if prefill is None:
+    read = advice.question.prefills
+    if wanted.prefill is not None:
+        read = (Prefill(tokens=1, seconds=wanted.prefill),)
+    if not read:
         raise UserError("--fleet: what does a prompt's token take? Give prefill_seconds_per_token in the mix")
-    needs = [_need(wanted, mix, advice, "none", _rate(advice, None, None), prefill)]
-    for each in advice.schedules:
-        needs.append(_need(wanted, mix, advice, each.drafter, _rate(advice, curves[each.drafter], each), prefill))
+    top, contexts = max(batches), ground.contexts or _met(mix)
+    curves = {curve.label: curve for curve in ground.curves}
+
+    def need(name: str, curve: Curve | None, length: Callable[[int], int]) -> Need:
+        rates = Rates(costs=ground.costs, curve=curve, length=length, batches=batches, contexts=contexts)
+        return _need(wanted, mix.up_to(top), advice, name, rates, filling(read, name))
+
+    needs = [need("none", None, lambda batch: 0)]
+    needs += [need(each.drafter, curves[each.drafter], each.at) for each in advice.schedules]
     load = f"{mix.rate:g} requests/s" if mix.rate else f"{mix.closed} sequences always under way"
-    return Plan(title=f"fleet: {load}, TTFT p95 within {wanted.ttft_p95:g} s", needs=tuple(needs), notes=tuple(notes))
+    return Plan(
+        title=f"fleet: {load}, TTFT p95 within {wanted.ttft_p95:g} s", needs=tuple(needs),
+        notes=tuple(_notes(mix, top, contexts, read, advice.schedules)),
+    )  # fmt: skip
 
 
-Rate = Callable[[int], tuple[float, float]]
-"""Seconds of a pass and tokens committed by each sequence in it, by batch."""
+def _met(mix: Mix) -> tuple[int, int]:
+    """The shortest and the longest context of a mean request of each kind."""
+    ends = [kind.prompt for kind in mix.kinds] + [kind.prompt + kind.output for kind in mix.kinds]
+    return max(1, round(min(ends))), max(2, round(max(ends)))
 
 
-def _rate(advice: Advice, curve: Curve | None, found: Schedule | None) -> Rate:
-    """From the offers of every batch that has times; between two, on a line over the batch."""
-    ground = advice.question.ground
-    batches, seconds, tokens = [], [], []
-    for choice in advice.choices:
-        if choice.plain is None:
-            continue
-        d = found.at(choice.batch) if found else 0
-        try:
-            one = (
-                offer(ground.costs, curve, d, choice.batch, ground.context)
-                if curve and d
-                else plain(ground.costs, choice.batch, ground.context)
-            )
-        except Refused:
-            continue
-        batches.append(choice.batch)
-        seconds.append(one.step)
-        tokens.append(one.al)
-
-    def rate(batch: int) -> tuple[float, float]:
-        from numpy import interp
-
-        return float(interp(batch, batches, seconds)), float(interp(batch, batches, tokens))
-
-    return rate
+def _notes(
+    mix: Mix, top: int, contexts: Sequence[int], read: Sequence[Prefill], schedules: Sequence[Schedule]
+) -> Iterator[str]:
+    low, high = _met(mix)
+    if low < contexts[0] or high > contexts[-1]:
+        yield (
+            f"contexts go from {low} to {high} on the mean, times were measured at {contexts[0]} to {contexts[-1]}: "
+            "beyond these, passes are priced as at the nearest"
+        )
+    if mix.max_batch > top:
+        yield f"batches above {top}, the largest that times or memory allow, are not formed"
+    told = {each.drafter for each in read}
+    silent = [each.drafter for each in schedules if each.drafter not in told and each.mechanism not in FREE]
+    if silent:
+        yield f"what {', '.join(silent)} read of a prompt is not known, and taken to cost nothing"
 
 
-def _need(wanted: Wanted, mix: Mix, advice: Advice, name: str, rate: Rate, prefill: float) -> Need:
+def _need(wanted: Wanted, mix: Mix, advice: Advice, name: str, rate: Rate, prefill: Filling) -> Need:
     """The fewest replicas that keep within the demands: doubled until they do, then halved in between."""
     if mix.closed is not None:
         return _as_need(name, simulate(mix, rate, prefill, 1), 1, advice)

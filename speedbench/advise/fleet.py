@@ -14,8 +14,11 @@ import numpy as np
 
 from speedbench.stats import percentile
 
-Rate = Callable[[int], tuple[float, float]]
-"""Seconds of a pass and tokens committed by each sequence in it, by batch."""
+Rate = Callable[[int, float], tuple[float, float]]
+"""Seconds of a pass and tokens committed by each sequence in it, by the batch and its mean context."""
+
+Filling = Callable[[float], float]
+"""Seconds to prefill a prompt, by its tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +77,18 @@ class _Request:
 class _Replica:
     """One engine: it prefills what waits, one prompt at a time, and between prefills runs passes over all it holds.
 
-    Every sequence commits as many tokens a pass, so each ends when a running total passes its own mark.
+    Every sequence commits as many tokens a pass, so each ends when a running total passes its own mark, by half a pass
+    at most: an acceptance length counts what is cut off the last step already, and to wait for whole passes would
+    count it twice.
     """
 
-    def __init__(self, rate: Rate, prefill: float, room: int) -> None:
+    def __init__(self, rate: Rate, prefill: Filling, room: int) -> None:
         self._rate, self._prefill, self._room = rate, prefill, room
-        self._known: dict[int, tuple[float, float]] = {}
         self.waiting: deque[_Request] = deque()
         self._live: list[tuple[float, int, _Request]] = []
         self._total, self._count = 0.0, 0
+        self._held = 0.0
+        """Of all live sequences, the tokens of the prompt and the first, less the running total when they began."""
         self.now = 0.0
         self.worked, self.decoding, self.passes, self.rows, self.tokens = 0.0, 0.0, 0, 0, 0.0
 
@@ -104,7 +110,7 @@ class _Replica:
 
     def _admit(self, request: _Request, done: list[_Request]) -> None:
         """Its prompt, which yields its first token; nobody else's pass runs meanwhile."""
-        spent = self._prefill * request.prompt
+        spent = self._prefill(request.prompt)
         self.now = max(self.now, request.at) + spent
         self.worked += spent
         request.first = self.now
@@ -113,15 +119,16 @@ class _Replica:
             done.append(request)
             return
         self._count += 1
+        self._held += request.prompt + 1 - self._total
         heapq.heappush(self._live, (self._total + request.output - 1, self._count, request))
 
     def _decode(self, until: float, done: list[_Request]) -> None:
         """All passes until a sequence ends or, where there is room for an arrival, until then; at least one."""
         batch = len(self._live)
-        if batch not in self._known:
-            self._known[batch] = self._rate(batch)
-        seconds, tokens = self._known[batch]
-        passes = max(1, math.ceil((self._live[0][0] - self._total) / tokens - 1e-9))
+        context = self._held / batch + self._total
+        _, tokens = self._rate(batch, context)
+        passes = max(1, math.floor((self._live[0][0] - self._total) / tokens + 0.5))
+        seconds, _ = self._rate(batch, context + passes * tokens / 2)  # in the middle of them
         if batch < self._room and not math.isinf(until):
             passes = min(passes, max(1, math.ceil((until - self.now) / seconds)))
         self.now += passes * seconds
@@ -132,22 +139,30 @@ class _Replica:
         before = self._total
         self._total += passes * tokens
         self.tokens += (self._total - before) * batch
-        while self._live and self._live[0][0] <= self._total + 1e-9:
+        while self._live and self._live[0][0] - self._total < tokens / 2 - 1e-9:
             mark, _, request = heapq.heappop(self._live)
-            self.tokens -= self._total - mark  # what the last pass would have committed beyond its length
+            self._held -= request.prompt + 1 - (mark - (request.output - 1))
+            self.tokens -= self._total - mark  # what the last pass would have committed beyond its length, or short
             request.last = self.now
             done.append(request)
 
 
-def simulate(mix: Mix, rate: Rate, prefill: float, replicas: int) -> Served:
+def simulate(mix: Mix, rate: Rate, prefill: Filling, replicas: int) -> Served:
     """Each request goes to the less loaded of two replicas picked at random; all that came are served to their end.
 
-    `prefill` is seconds per prompt token. With `closed`, there is one replica and the next request comes as one ends.
+    With `closed`, there is one replica and the next request comes as one ends.
     """
     dice = np.random.default_rng(mix.seed)
     fleet = [_Replica(rate, prefill, mix.max_batch) for _ in range(replicas)]
     done = _closed(mix, dice, fleet[0]) if mix.closed is not None else _open(mix, dice, fleet)
     return _served(done, fleet)
+
+
+def serve(lengths: Sequence[tuple[float, float]], rate: Rate, prefill: Filling, rows: int) -> Served:
+    """One replica of so many rows given requests of these prompts and outputs all at once, served in their order."""
+    replica = _Replica(rate, prefill, rows)
+    replica.waiting.extend(_Request(0.0, *each) for each in lengths)
+    return _served(replica.run(math.inf), [replica])
 
 
 def _open(mix: Mix, dice: np.random.Generator, fleet: Sequence[_Replica]) -> list[_Request]:

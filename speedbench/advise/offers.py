@@ -107,7 +107,7 @@ def offer(costs: Costs, curve: Curve, draft_length: int, batch: int, context: in
 
 
 def choose(costs: Costs, curves: Sequence[Curve], batch: int, context: int) -> Choice:
-    """The fastest at a batch, by the times; of equals the smaller D."""
+    """The fastest at a batch, by the times, of those that surely pay if any does; of equals the smaller D."""
     refused: list[str] = []
     try:
         base = plain(costs, batch, context)
@@ -122,7 +122,7 @@ def choose(costs: Costs, curves: Sequence[Curve], batch: int, context: int) -> C
                 found.append(offer(costs, curve, d, batch, context))
             except Refused as error:
                 refused.append(f"{curve.label} D={d}: {error}")
-    ranked = sorted(found, key=lambda each: (-each.speedup, each.draft_length, each.drafter))
+    ranked = sorted(found, key=lambda each: (not pays(each), -each.speedup, each.draft_length, each.drafter))
     best = ranked[0] if ranked else None
     return Choice(
         batch=batch, verdict=_verdict(best), best=best, plain=base,
@@ -193,8 +193,12 @@ def _verdict(best: Offer | None) -> Verdict:
         return "unknown"
     if best.speedup <= 1:
         return "do_not_speculate"
-    sure = best.low > 1 if best.low is not None else best.speedup > 1 + MARGIN
-    return "speculate" if sure else "within_noise"
+    return "speculate" if pays(best) else "within_noise"
+
+
+def pays(each: Offer) -> bool:
+    """Whether it is surely faster than the plain target."""
+    return each.low > 1 if each.low is not None else each.speedup > 1 + MARGIN
 
 
 def _as_good(each: Offer, best: Offer) -> bool:

@@ -112,6 +112,18 @@ class Roofline:
     rho: float | None = None
     """Seconds to draft one token for the batch / seconds of a plain pass; None: by the mechanism's shapes."""
 
+    @property
+    def name(self) -> str:
+        return f"constants of {self.on.hardware.name}"
+
+    @property
+    def trust(self) -> str:
+        """How far these times are to be trusted."""
+        return (
+            f"times are guessed from the published peaks of {self.on.hardware.title}, at {self.on.gpus} of them, and "
+            "nothing measured how wrong they are: profile before relying on a ratio near 1"
+        )
+
     def verify(self, place: Place) -> Priced:
         return Priced(seconds=sum(self.parts(place).values()), doubt=None, origin="estimated")
 
@@ -149,9 +161,9 @@ class Roofline:
         d, b, facts = place.draft_length, place.batch, self.on.facts
         one = Place(batch=b, draft_length=0, context=place.context)
         mechanism = self.mechanisms.get(label, label)
-        if self.rho is not None and mechanism not in _FREE:
+        if self.rho is not None and mechanism not in FREE:
             return self.rho * d * self.verify(one).seconds
-        if mechanism in _FREE:
+        if mechanism in FREE:
             return 0.0
         if mechanism == "mtp":
             return d * (self._layer(one) + self._head(b, facts.head_weights))
@@ -222,7 +234,7 @@ class Roofline:
         return self._product(weights, rows * weights) + shared + count * KERNELS * LAUNCH
 
 
-_FREE = ("ngram", "suffix", "oracle", "synthetic", "none")
+FREE = ("ngram", "suffix", "oracle", "synthetic", "none")
 """No work of the device's own; microseconds of the host's, which are not known and left out."""
 
 
@@ -234,6 +246,6 @@ def assumptions(mechanisms: Mapping[str, str], rho: float | None) -> list[str]:
         said.append(f"EAGLE-3: one layer of the target's width, a draft vocabulary of {PRUNED}")
     if rho is None and used & {"dflash", "dspark"}:
         said.append(f"DFlash, DSpark: {BLOCK_LAYERS} layers of the target's width; DSpark's rank {MARKOV_RANK}")
-    if used & set(_FREE):
+    if used & set(FREE):
         said.append("look-up drafting is taken to cost no time")
     return said

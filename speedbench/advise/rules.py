@@ -33,6 +33,8 @@ class Ground:
     """What the times rest on."""
     share: Callable[[Place], float | None]
     """Full attention's share of a pass."""
+    contexts: tuple[int, ...]
+    """Those that were measured; empty: times are known at any."""
     layers: Mapping[str, int]
     """By label, the layers of a serial drafter, where they are known."""
 

@@ -17,8 +17,8 @@ def command(
     al: Annotated[
         list[str] | None,
         typer.Option(
-            help="Acceptance lengths: a run's folder, a golden curve as NAME:MODE or FILE.yaml:MODE, or as typed, "
-            "mtp=1:1.9,2:2.7. May be given several times."
+            help="Acceptance lengths: the folder of a run or a replay, a document that either printed with --json, a "
+            "golden curve as NAME:MODE or FILE.yaml:MODE, or as typed, mtp=1:1.9,2:2.7. May be given several times."
         ),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Measured times: a profile's file, or a run's folder.")] = None,
@@ -26,6 +26,12 @@ def command(
         str | None, typer.Option(help="The target: shipped shapes, a config.json, a folder, or a hub id.")
     ] = None,
     hardware: Annotated[str | None, typer.Option(help="Published constants of a device, where no profile is.")] = None,
+    times: Annotated[
+        str,
+        typer.Option(
+            help="Without a profile: constants, or aiconfigurator[:trtllm|vllm|sglang], kernels measured by it."
+        ),
+    ] = "constants",
     gpus: Annotated[int, typer.Option(min=1, max=1024, help="Devices that share the target's weights.")] = 1,
     weights: Annotated[str | None, typer.Option(help="Format of the weights. Default: the config's.")] = None,
     kv: Annotated[str | None, typer.Option(help="Format of the KV cache. Default: bfloat16.")] = None,
@@ -55,11 +61,11 @@ def command(
 
     curves, seen, targets = _curves(al or [])
     if not curves:
-        raise UserError("--al: which acceptance lengths? A run's folder, a golden curve, or mtp=1:1.9,2:2.7")
+        raise UserError("--al: which acceptance lengths? A run, a replay, a golden curve, or mtp=1:1.9,2:2.7")
     asked = asking.Asked(
         curves=tuple(curves), seen=tuple(seen), targets=tuple(targets),
         profile=profiles.read(Path(profile)) if profile else None,
-        profile_name=profile or "", model=model, hardware=hardware, gpus=gpus, weights=weights, kv=kv,
+        profile_name=profile or "", model=model, hardware=hardware, times=times, gpus=gpus, weights=weights, kv=kv,
         batches=tuple(parse.integers(batch, "--batch", low=1)) if batch else None, context=context, answer=answer,
         user_tps=user_tps, rho=rho, externals=_pairs(external or [], "--external"),
     )  # fmt: skip
@@ -90,13 +96,17 @@ def _curves(texts: list[str]) -> tuple[list[Curve], list[Seen], list[str]]:
     seen: list[Seen] = []
     targets: list[str] = []
     for text in texts:
-        if Path(text).is_dir():
-            more, measured, target = _of_run(Path(text))
+        path = Path(text)
+        of_run = path.name in ("run.json", "summary.json") and (path.parent / "run.json").is_file()
+        if path.is_dir() or of_run:
+            more, measured, target = _of_run(path)
             targets.append(target)
-            found += more
-            seen += measured
+        elif path.suffix == ".json":
+            more, measured = _of_document(path)
         else:
-            found.append(curves.typed(text))
+            more, measured = [curves.typed(text)], []
+        found += more
+        seen += measured
     twice = [label for label, count in Counter(curve.label for curve in found).items() if count > 1]
     if twice:
         raise UserError(f"--al: '{twice[0]}' is given twice; name one of them, as {twice[0]}-2=NAME:MODE")
@@ -104,21 +114,44 @@ def _curves(texts: list[str]) -> tuple[list[Curve], list[Seen], list[str]]:
 
 
 def _of_run(path: Path) -> tuple[list[Curve], list[Seen], str]:
+    """Of the folder of a run or a replay, or of a file in it; and what it was measured on."""
     from speedbench.advise import curves
     from speedbench.advise.asking import named
     from speedbench.cli import document
-    from speedbench.errors import UserError
     from speedbench.results import load
 
-    run = load(document.here(str(path)))
+    run = load(path if path.is_dir() else path.parent)
     mechanisms = {each["label"]: each["drafter"] for each in run.document["config"]["draftings"]}
-    own, seen = curves.of_results(document.evaluate(run), mechanisms, f"the run {run.name}")
-    unservable = document.unservable(run)
-    kept = [curve for curve in own if curve.label not in unservable]
+    found = curves.of_results(document.evaluate(run), mechanisms, f"the run {run.name}")
+    return *_servable(path, *found), named(run.document["config"].get("target", {}))
+
+
+def _of_document(path: Path) -> tuple[list[Curve], list[Seen]]:
+    """Of what `run --json` or `replay --json` printed: it tells labels alone, which are taken for mechanisms."""
+    from speedbench.advise import curves
+    from speedbench.compare.stored import stored
+    from speedbench.errors import UserError
+
+    if not path.is_file():
+        raise UserError(f"--al: no file '{path}'")
+    return _servable(path, *curves.of_results(stored(path), {}, f"the results {path.stem}"))
+
+
+def _servable(path: Path, found: list[Curve], seen: list[Seen]) -> tuple[list[Curve], list[Seen]]:
+    """Without drafters that need the answer beforehand."""
+    from speedbench import plugins
+    from speedbench.errors import UserError
+
+    known = plugins.names("drafters")
+    away = {
+        each.label
+        for each in found
+        if each.mechanism in known and not plugins.load("drafters", each.mechanism).servable
+    }
+    kept = [curve for curve in found if curve.label not in away]
     if not kept:
-        raise UserError(f"--al {path}: the run has no acceptance length of a drafter that one can serve with")
-    servable = [each for each in seen if each.label not in unservable]
-    return kept, servable, named(run.document["config"].get("target", {}))
+        raise UserError(f"--al {path}: holds no acceptance length of a drafter that one can serve with")
+    return kept, [each for each in seen if each.label not in away]
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

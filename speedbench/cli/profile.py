@@ -70,7 +70,7 @@ def command(
         lists = _lists(draft_length, batch, context, cuda=session.target.device.type == "cuda")
         for each in draftings:
             runners.check(wanted, each, lists["-D"])
-        found = _profile(session, draftings, lists, minutes, gemm, lambda line: err.print(plain(line), soft_wrap=True))
+        found = measured(session, draftings, lists, minutes, gemm, lambda line: err.print(plain(line), soft_wrap=True))
     profiles.write(path, found)
     if as_json:
         typer.echo(dumps(profiles.to_json(found), indent=2))
@@ -90,7 +90,7 @@ def _lists(draft_length: str, batch: str, context: str, *, cuda: bool) -> dict[s
     }
 
 
-def _profile(
+def measured(
     session: NativeSession,
     draftings: Sequence[Drafting],
     lists: dict[str, list[int]],
@@ -98,6 +98,7 @@ def _profile(
     gemm: int | None,
     notify: Any,
 ) -> Profile:
+    """All that the verb measures, of a target that is loaded."""
     from speedbench import modelfacts
     from speedbench.environment import snapshot
     from speedbench.errors import UserError
@@ -136,7 +137,7 @@ def _profile(
     found = course.run(target, asked, notify)
     return Profile(
         target=session.facts, config=config, environment=snapshot(), timed=found.timed, kernels=found.kernels,
-        peaks=found.peaks, prefill=found.prefill, noise=found.noise, drafters=facts,
+        peaks=found.peaks, prefills=found.prefills, noise=found.noise, drafters=facts,
         settings={"minutes": minutes, "gemm": asked.gemm, **{key.strip("-"): value for key, value in lists.items()}},
         notes=found.notes, kernel_name=attention_kernel(target.device) if asked.gemm else None,
     )  # fmt: skip

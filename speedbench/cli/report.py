@@ -1,4 +1,4 @@
-"""`speedbench report`: runs as one page to look at, and their charts as pictures."""
+"""`speedbench report`: runs and profiles as one page to look at, and their charts as pictures."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from speedbench.report.profiled import Profiled
     from speedbench.report.subject import Subject
     from speedbench.results import Run
     from speedbench.types import Request
 
 
 def command(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN…", help="Folders of runs.")] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN…", help="Folders of runs, and files of profiles.")
+    ] = None,
     out: Annotated[str, typer.Option("-o", "--out", help="The HTML file to write.")] = "report.html",
     png: Annotated[str, typer.Option("--png", metavar="DIR", help="Every chart as a PNG in this folder.")] = "",
     svg: Annotated[str, typer.Option("--svg", metavar="DIR", help="Every chart as an SVG in this folder.")] = "",
@@ -28,7 +31,10 @@ def command(
         str, typer.Option("--task", help="Where --include-text finds the prompts. Default: the run's shipped task.")
     ] = "",
 ) -> None:
-    """Make one HTML file of runs: verdict, charts, tables. It needs no network, and holds no prompt unless asked."""
+    """Make one HTML file of runs or profiles: verdict, charts, tables.
+
+    It needs no network, and holds no prompt unless asked.
+    """
     from speedbench.cli import document
     from speedbench.cli.pages import need_extra, refuse_unwritable
     from speedbench.errors import UserError
@@ -37,18 +43,34 @@ def command(
 
     if task and not include_text:
         raise UserError("--task: has no effect without --include-text")
-    paths = list(dict.fromkeys(document.here(run) for run in runs or [""]))
+    names = list(dict.fromkeys(runs or [""]))
+    files = [name for name in names if _is_profile(name)]
+    paths = list(dict.fromkeys(document.here(name) for name in names if name not in files))
     refuse_unwritable(Path(out), [Path(each) for each in (png, svg) if each])
     need_extra()
     from speedbench.report.page import page
     from speedbench.report.sections import sections
 
+    profiles = list(map(_profiled, files))
     subjects = [subject_of(run, _prompts(run, task) if include_text else ()) for run in map(load, paths)]
-    title = f"speedbench: {', '.join(each.run.name for each in subjects)}"
-    text = page(title, sections(subjects))
-    written = [out, *(_draw(subjects, Path(folder), kind) for kind, folder in (("png", png), ("svg", svg)) if folder)]
+    title = f"speedbench: {', '.join([*(each.name for each in profiles), *(each.run.name for each in subjects)])}"
+    text = page(title, sections(subjects, profiles))
+    kinds = [(Path(folder), kind) for kind, folder in (("png", png), ("svg", svg)) if folder]
+    written = [out, *(_draw(subjects, profiles, folder, kind) for folder, kind in kinds)]
     write_whole(Path(out), text)
     typer.echo(f"wrote {', '.join(written)}")
+
+
+def _is_profile(name: str) -> bool:
+    """Whether it names a file that is none of a run's."""
+    return name.endswith(".json") and Path(name).name not in ("run.json", "summary.json") and not Path(name).is_dir()
+
+
+def _profiled(name: str) -> Profiled:
+    from speedbench import profiles
+    from speedbench.report.profiled import Profiled
+
+    return Profiled(name=Path(name).stem, profile=profiles.read(Path(name)))
 
 
 def subject_of(run: Run, prompts: Sequence[Request] = ()) -> Subject:
@@ -82,21 +104,20 @@ def _prompts(run: Run, named: str) -> tuple[Request, ...]:
     return found
 
 
-def _draw(subjects: Sequence[Subject], folder: Path, kind: str) -> str:
-    """Every chart of every run as `CHART.png`, or `RUN-CHART.png` where there are several runs."""
+def _draw(subjects: Sequence[Subject], profiles: Sequence[Profiled], folder: Path, kind: str) -> str:
+    """Every chart of each as `CHART.png`, or `NAME-CHART.png` where there are several."""
     from speedbench.files import safe
     from speedbench.report import images
     from speedbench.report.charts import charts
     from speedbench.report.drawing import Figure
+    from speedbench.report.profiles import charts as of_profiles
 
+    figures = [(each.name, name, chart.draw(each)) for each in profiles for name, chart in of_profiles()]
+    figures += [(each.run.name, name, chart.draw(each)) for each in subjects for name, chart in charts()]
     folder.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for subject in subjects:
-        before = f"{safe(subject.run.name)}-" if len(subjects) > 1 else ""
-        for name, chart in charts():
-            figure = chart.draw(subject)
-            if isinstance(figure, Figure):
-                content = images.png(figure) if kind == "png" else images.svg(figure).encode()
-                (folder / f"{before}{name}.{kind}").write_bytes(content)
-                count += 1
-    return f"{count} charts in {folder}"
+    drawn = [(whose, name, figure) for whose, name, figure in figures if isinstance(figure, Figure)]
+    for whose, name, figure in drawn:
+        before = f"{safe(whose)}-" if len(subjects) + len(profiles) > 1 else ""
+        content = images.png(figure) if kind == "png" else images.svg(figure).encode()
+        (folder / f"{before}{name}.{kind}").write_bytes(content)
+    return f"{len(drawn)} charts in {folder}"

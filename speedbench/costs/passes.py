@@ -133,20 +133,31 @@ def _place(each: Timed) -> Place:
     return Place(batch=each.batch, draft_length=each.draft_length, context=each.context)
 
 
-def _length(each: Timed) -> int:
-    return each.draft_length
-
-
 def _measured(each: Timed, part: str) -> Priced:
     seconds = float(getattr(each, part))
     return Priced(seconds=seconds, doubt=seconds * each.spread / math.sqrt(each.rounds), origin="exact")
 
 
-def _between(low: Priced, high: Priced, below: Timed, above: Timed, place: Place) -> Priced:
-    """On the line from one D to the other; the very point where they are one."""
-    if below.draft_length == above.draft_length:
+def _on_lines(there: Sequence[Timed], part: str, place: Place) -> Priced | None:
+    """Over D and then over the context, between what was measured at this very batch; None where that does not lie on
+    both sides of the place."""
+    grid: dict[float, dict[float, Priced]] = {}
+    for each in there:
+        if each.batch == place.batch:
+            grid.setdefault(each.context, {}).setdefault(each.draft_length, _measured(each, part))
+    lines = {context: _on_line(points, place.draft_length) for context, points in grid.items()}
+    return _on_line({context: point for context, point in lines.items() if point is not None}, place.context)
+
+
+def _on_line(points: Mapping[float, Priced], at: float) -> Priced | None:
+    """Between the nearest two; the very point where there is one."""
+    below, above = max((x for x in points if x <= at), default=None), min((x for x in points if x >= at), default=None)
+    if below is None or above is None:
+        return None
+    low, high = points[below], points[above]
+    if below == above:
         return low
-    part = (place.draft_length - below.draft_length) / (above.draft_length - below.draft_length)
+    part = (at - below) / (above - below)
     assert low.doubt is not None, "what was measured has an error"
     assert high.doubt is not None, "what was measured has an error"
     return Priced(
@@ -163,16 +174,14 @@ def _priced(
     fitted: Callable[[], Fit],
     beside: Callable[[], float],
 ) -> Priced:
-    """As measured at this very place; else on a line between two D measured at its batch and context; else fitted, if
-    the place lies in the box and the fit is good enough.
+    """As measured at this very place; else on lines between places measured at its batch; else fitted, if the place
+    lies in the box and the fit is good enough.
 
     `beside` are the seconds of which, with its own, the fit's errors are shares.
     """
-    near = [each for each in there if (each.batch, each.context) == (place.batch, place.context)]
-    below = max((x for x in near if x.draft_length <= place.draft_length), key=_length, default=None)
-    above = min((x for x in near if x.draft_length >= place.draft_length), key=_length, default=None)
-    if below is not None and above is not None:
-        return _between(_measured(below, part), _measured(above, part), below, above, place)
+    near = _on_lines(there, part, place)
+    if near is not None:
+        return near
     outside = box.outside(place)
     if outside:
         raise Refused(outside)

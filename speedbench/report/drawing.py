@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import altair as alt
 
@@ -59,16 +59,21 @@ class Figure:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """Module-level `CHART` of a file in charts/. `draw` gives a figure, or the reason why there is nothing to draw."""
+About = TypeVar("About")
+"""What a chart is drawn of: a run's `Subject`, or a `Profiled`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(Generic[About]):
+    """Module-level `CHART` of a file in charts/ or profiles/. `draw` gives a figure, or the reason why there is nothing
+    to draw."""
 
     title: str
     how: str
     """How to read it."""
     place: int
     """Charts stand in the order of their places."""
-    draw: Callable[[Subject], Figure | str]
+    draw: Callable[[About], Figure | str]
 
 
 def _with_data(spec: dict[str, Any], data: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
@@ -128,20 +133,20 @@ def layered(*marks: alt.Chart) -> alt.LayerChart:
     return alt.LayerChart(data=alt.NamedData(name="rows"), layer=list(marks))
 
 
-def _legend(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Legend:
-    shown = [name for name in drafters if any(row["drafter"] == name for row in rows)]
+def _legend(names: Sequence[str], rows: Sequence[Row], key: str) -> alt.Legend:
+    shown = [name for name in names if any(row[key] == name for row in rows)]
     columns = 3 if max(map(len, shown), default=0) <= 10 else 2
     return alt.Legend(values=shown, title=None, labelLimit=150, columns=columns)
 
 
-def colour(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Color:
-    """The first of `drafters` is the baseline, whose colour and shape are the first."""
-    return alt.Color("drafter:N", scale=alt.Scale(domain=list(drafters)), legend=_legend(drafters, rows))
+def colour(names: Sequence[str], rows: Sequence[Row], key: str = "drafter") -> alt.Color:
+    """The first of `names` is the baseline, whose colour and shape are the first."""
+    return alt.Color(f"{key}:N", scale=alt.Scale(domain=list(names)), legend=_legend(names, rows, key))
 
 
-def shape(drafters: Sequence[str], rows: Sequence[Row]) -> alt.Shape:
-    ring = [SHAPES[i % len(SHAPES)] for i in range(len(drafters))]
-    return alt.Shape("drafter:N", scale=alt.Scale(domain=list(drafters), range=ring), legend=_legend(drafters, rows))
+def shape(names: Sequence[str], rows: Sequence[Row], key: str = "drafter") -> alt.Shape:
+    ring = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+    return alt.Shape(f"{key}:N", scale=alt.Scale(domain=list(names), range=ring), legend=_legend(names, rows, key))
 
 
 def draft_axis(rows: Sequence[Row]) -> alt.X:

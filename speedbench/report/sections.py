@@ -10,11 +10,12 @@ from typing import Any
 from speedbench import plugins
 from speedbench.columns import shown
 from speedbench.files import dumps
-from speedbench.report import tables, words
+from speedbench.report import profile_sections, tables, words
 from speedbench.report.charts import charts
 from speedbench.report.drawing import Chart, Figure
 from speedbench.report.html import Html, element, table
 from speedbench.report.page import Section, drawn
+from speedbench.report.profiled import Profiled
 from speedbench.report.subject import Subject
 from speedbench.stats import DRAWS
 
@@ -24,19 +25,21 @@ _LONGEST_TEXT = 4000
 MOST_PROMPTS = 300
 
 
-def sections(subjects: Sequence[Subject]) -> list[Section]:
-    """The runs one after the other. Raises nothing: what is not there is said in its place."""
-    found = [Section(body=_contents(subjects))] if len(subjects) > 1 else []
+def sections(subjects: Sequence[Subject], profiles: Sequence[Profiled] = ()) -> list[Section]:
+    """Profiles, then runs, one after the other. Raises nothing: what is not there is said in its place."""
+    alone = len(subjects) + len(profiles) == 1
+    found = [] if alone else [Section(body=_contents(subjects, profiles))]
+    for number, profiled in enumerate(profiles, start=1):
+        found += profile_sections.of_profile(profiled, f"profile{number}", alone=alone)
     for number, subject in enumerate(subjects, start=1):
-        found += _run(subject, f"run{number}", alone=len(subjects) == 1)
-    return [*found, Section(body=_methods(subjects))]
+        found += _run(subject, f"run{number}", alone=alone)
+    return [*found, Section(body=_methods(subjects, profiles))]
 
 
-def _contents(subjects: Sequence[Subject]) -> Html:
-    links = [
-        element("li", element("a", each.run.name, href=f"#run{number}"), ": ", words.verdict(each))
-        for number, each in enumerate(subjects, start=1)
-    ]
+def _contents(subjects: Sequence[Subject], profiles: Sequence[Profiled]) -> Html:
+    told = [(each.name, profile_sections.sentence(each), f"#profile{n}") for n, each in enumerate(profiles, start=1)]
+    told += [(each.run.name, words.verdict(each), f"#run{n}") for n, each in enumerate(subjects, start=1)]
+    links = [element("li", element("a", name, href=place), ": ", said) for name, said, place in told]
     note = "Each run is drawn by itself; whether two may be compared, and how they differ, is what compare is for."
     return element("nav", element("ul", *links), element("p", note, class_="soft"), aria_label="Runs")
 
@@ -74,7 +77,7 @@ def _head(subject: Subject, id_: str, *, alone: bool) -> Html:
     )
 
 
-def _chart(subject: Subject, chart: Chart, id_: str) -> Section:
+def _chart(subject: Subject, chart: Chart[Subject], id_: str) -> Section:
     figure = chart.draw(subject)
     if not isinstance(figure, Figure):
         return _part(chart.title, element("p", f"Not drawn: {figure}.", class_="soft"), id_)
@@ -175,21 +178,22 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}… ({len(text)} letters)"
 
 
-def _methods(subjects: Sequence[Subject]) -> Html:
+def _methods(subjects: Sequence[Subject], profiles: Sequence[Profiled]) -> Html:
     """What the words mean and how the numbers came about."""
+    said = [element("p", each) for each in (METHODS if subjects else METHODS[:1])]
+    said += [element("p", profile_sections.METHODS)] if profiles else []
+    return element("section", element("h2", "Methods"), *said, *(_columns(subjects) if subjects else ()), id="methods")
+
+
+def _columns(subjects: Sequence[Subject]) -> list[Html]:
     columns = shown([result for subject in subjects for result in subject.results])
     metrics = [metric for name in plugins.names("metrics") for metric in plugins.load("metrics", name)]
     own = [[column.title, column.explain] for column in columns]
     every = [[metric.name, metric.title, metric.unit] for metric in metrics]
-    said = [element("p", each) for each in METHODS]
-    return element(
-        "section",
-        element("h2", "Methods"),
-        *said,
+    return [
         element("div", table("Columns", ["column", "meaning"], own), class_="prose"),
         tables.folded("Every metric", table("Metrics", ["name", "meaning", "unit"], every)),
-        id="methods",
-    )
+    ]
 
 
 METHODS = (

@@ -23,6 +23,8 @@ class Hardware:
     link: float | None
     """Bytes a second to other devices, one direction."""
     source: str
+    tables: str | None = None
+    """What AIConfigurator calls it; None: it has no tables of it."""
     measured: bool = False
     """Measured here rather than published: then nothing is taken off for what kernels do not reach."""
 

@@ -67,6 +67,8 @@ class Prefill:
 
     tokens: int
     seconds: float
+    drafter: str | None = None
+    """Whose own reading of the prompt is in the seconds too; None: the target's alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Profile:
     timed: tuple[Timed, ...]
     kernels: tuple[Kernel, ...] = ()
     peaks: Peaks | None = None
-    prefill: Prefill | None = None
+    prefills: tuple[Prefill, ...] = ()
     noise: float | None = None
     """The A/A noise floor: the largest relative difference between the two medians of a repeated point."""
     drafters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

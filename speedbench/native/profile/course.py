@@ -7,9 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
+import numpy as np
 import torch
 
+from speedbench.native.decode import Decoder
 from speedbench.native.profile import studies
 from speedbench.native.profile.forced import text
 from speedbench.native.profile.passes import (
@@ -17,13 +20,15 @@ from speedbench.native.profile.passes import (
     ROUNDS,
     Arm,
     Grid,
+    alone,
     drafted_arms,
     fits,
     free_memory,
     measure,
     plain_arms,
 )
-from speedbench.native.target import Target, prefill
+from speedbench.native.proposer import Row
+from speedbench.native.target import Target
 from speedbench.types import Kernel, Peaks, Prefill, Timed
 
 Notify = Callable[[str], None]
@@ -51,7 +56,7 @@ class Measured:
     timed: tuple[Timed, ...]
     kernels: tuple[Kernel, ...]
     peaks: Peaks | None
-    prefill: Prefill
+    prefills: tuple[Prefill, ...]
     noise: float | None
     notes: tuple[str, ...]
 
@@ -97,10 +102,10 @@ def run(target: Target, course: Course, notify: Notify) -> Measured:
         level = next((t.verify for t in timed if (t.batch, t.context, t.draft_length) == (batch, context, 0)), None)
         deadline = now + (until - now) / (len(jobs) - done)
         timed += measure(arms(target, grid, batch, context), batch, context, deadline, level)
-    filled = _prefill(target, max(grid.contexts))
+    filled = _prefills(target, grid, until, notes)
     reached, kernels = _studies(target, course, notify, began + course.seconds, notes) if course.gemm else (None, [])
     return Measured(
-        timed=tuple(timed), kernels=tuple(kernels), peaks=reached, prefill=filled, noise=noise(timed),
+        timed=tuple(timed), kernels=tuple(kernels), peaks=reached, prefills=tuple(filled), noise=noise(timed),
         notes=tuple(notes),
     )  # fmt: skip
 
@@ -111,13 +116,28 @@ def noise(timed: Sequence[Timed]) -> float | None:
     return max(ratios, default=None)
 
 
-def _prefill(target: Target, tokens: int) -> Prefill:
-    slots, ids = target.slots(1, tokens + 1), text(tokens, target.vocab)
+def _prefills(target: Target, grid: Grid, until: float, notes: list[str]) -> list[Prefill]:
+    """Of the shortest and the longest context: by the target alone, and with what each drafter reads of a prompt."""
+    found = []
+    for tokens in sorted({min(grid.contexts), max(grid.contexts)}):
+        found.append(Prefill(tokens=tokens, seconds=_reading(alone(target, tokens), tokens)))
+        for label, build in grid.drafters if max(grid.lengths) else ():
+            if time.perf_counter() > until:
+                notes.append(f"no time for the prefill of {label} at {tokens} tokens")
+                continue
+            decoder = build(max(grid.lengths), 1, tokens + max(grid.lengths) + 2)
+            found.append(Prefill(tokens=tokens, seconds=_reading(decoder, tokens), drafter=label))
+    return found
 
-    def run() -> None:
-        prefill(target, slots, ids)
 
-    return Prefill(tokens=tokens, seconds=studies.seconds(target.device, [run], repeats=2))
+def _reading(decoder: Decoder, tokens: int) -> float:
+    """Seconds to admit a prompt, the mean of two; the first time is not counted."""
+    ids, taken = text(tokens, decoder.target.vocab), []
+    for _ in range(3):
+        row = Row(0, list(ids), tokens, 2, np.random.default_rng(0))
+        taken.append(decoder.admit(row)[1])
+        decoder.release(row)
+    return fmean(taken[1:])
 
 
 def _studies(

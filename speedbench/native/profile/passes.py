@@ -94,6 +94,12 @@ def plain_arms(target: Target, grid: Grid, batch: int, context: int) -> list[Arm
     return made
 
 
+def alone(target: Target, tokens: int) -> Decoder:
+    """The target without a drafter, with room for one prompt."""
+    slots = target.slots(1, tokens + 2)
+    return Decoder(target, None, _plan(target, 0, 1, slots.length, static=False), slots)
+
+
 def drafted_arms(target: Target, grid: Grid, batch: int, context: int) -> list[Arm]:
     """The baseline, and every drafter at every D that is not 0."""
     length = _length(context, max(grid.lengths))

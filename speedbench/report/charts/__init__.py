@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from speedbench.report.drawing import Chart
+    from speedbench.report.subject import Subject
 
 
 @cache
-def charts() -> tuple[tuple[str, Chart], ...]:
+def charts() -> tuple[tuple[str, Chart[Subject]], ...]:
     """Name and chart of every file, in the order of the page."""
     found = [(module.name, import_module(f"{__name__}.{module.name}").CHART) for module in iter_modules(__path__)]
     return tuple(sorted(found, key=lambda one: one[1].place))
