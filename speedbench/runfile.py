@@ -12,7 +12,7 @@ from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, TypeAdapter
 Whole = StrictInt | None
 Real = StrictFloat | StrictInt | None
 Text = StrictStr | None
-Any_ = dict[str, Any]
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class _Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Runner:
     name: StrictStr
-    engine: Any_
+    engine: Object
     backend: Text = None
     model: Text = None
 
@@ -34,7 +34,7 @@ class _Runner:
 class _Drafting:
     label: StrictStr
     drafter: StrictStr
-    settings: Any_ = field(default_factory=dict)
+    settings: Object = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class _Facts:
     """What an engine says of the target or of a drafter, or the task of its prompts."""
 
     warnings: list[StrictStr] = field(default_factory=list)
-    settings: Any_ = field(default_factory=dict)
+    settings: Object = field(default_factory=dict)
     engine: Any = None
     parameters: Whole = None
     bytes: Whole = None
@@ -83,12 +83,12 @@ class _Config:
     request_ids: list[StrictStr]
     runner: _Runner
     draftings: list[_Drafting]
-    cells: list[Any_]
+    cells: list[Object]
     sampling: _Sampling
     target: _Facts = field(default_factory=_Facts)
     workload: _Facts = field(default_factory=_Facts)
     drafters: dict[str, _Facts] = field(default_factory=dict)
-    columns: dict[str, Any_] = field(default_factory=dict)
+    columns: dict[str, Object] = field(default_factory=dict)
     prepared: dict[str, _Prepared] = field(default_factory=dict)
     replay: _Replay | None = None
 
@@ -98,12 +98,12 @@ class _Process:
     """The machine that one process of the run was on."""
 
     time: Text = None
-    cpu: Any_ | None = None
+    cpu: Object | None = None
     memory: dict[str, Whole] | None = None
-    gpus: list[Any_] | None = None
-    system: Any_ | None = None
-    packages: Any_ | None = None
-    commit: Any_ | None = None
+    gpus: list[Object] | None = None
+    system: Object | None = None
+    packages: Object | None = None
+    commit: Object | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,15 @@ def test_parquet_comes_whole_and_never_over_something(bench: Bench, run: Path) -
     assert "--out: Parquet needs a folder" in bench("export", str(run), "--as", "parquet").err
 
 
+def test_a_folder_of_the_users_beside_the_tables_is_left_alone(bench: Bench, run: Path) -> None:
+    (bench.folder / "tables.tmp").mkdir()
+    (bench.folder / "tables.tmp" / "mine").write_text("x")
+    before = {path.name for path in bench.folder.iterdir()}
+    assert bench("export", str(run), "--as", "parquet", "-o", str(bench.folder / "tables")).code == 0
+    assert (bench.folder / "tables.tmp" / "mine").read_text() == "x"
+    assert {path.name for path in bench.folder.iterdir()} == before | {"tables"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

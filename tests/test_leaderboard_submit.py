@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from submissions import PROMPT, SECRET, Boards, change
 
 from speedbench.errors import UserError
-from speedbench.leaderboard import redaction
+from speedbench.leaderboard import redaction, submission
 from speedbench.leaderboard.redaction import scrubbed
 from speedbench.leaderboard.submission import folders, load, slug
 
@@ -232,6 +232,22 @@ def test_a_changed_or_hostile_entry_is_refused_in_one_line(
     assert done.err.startswith(f"error: {folder / file}")
     assert said in done.err
     assert done.err.count("\n") == 1
+
+
+def test_an_entry_that_was_interrupted_is_not_there(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = submission.write_whole
+
+    def stopped(path: Path, text: str) -> None:
+        if path.name == submission.ENTRY:
+            raise KeyboardInterrupt
+        written(path, text)
+
+    run = boards.ran()
+    monkeypatch.setattr(submission, "write_whole", stopped)
+    assert boards.submit(run).code == 130
+    assert [path for path in boards.root.rglob("*") if path.is_file()] == []
+    monkeypatch.undo()
+    assert boards.submit(run).code == 0
 
 
 def test_empty_large_and_linked_files_are_refused(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`speedbench leaderboard`: boards of published results: build them, check what they are made of, prepare an entry."""
+"""`speedbench leaderboard`: Boards of published results: build them, check what they are made of, prepare an entry."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -55,10 +55,10 @@ def command(
     ] = None,
     limit: Annotated[int | None, typer.Option(help="With --task: conversations, spread over the categories.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="With --task: most tokens an answer may have.")] = None,
-    temperature: Annotated[float, typer.Option(help="With --task or a file; 0 is greedy, the default.")] = 0.0,
+    temperature: Annotated[float, typer.Option(help="With --task or a file; 0 is greedy.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample within this probability mass.")] = None,
-    seed: Annotated[int, typer.Option(help="Of sampling and of --limit. Default: 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of sampling and of --limit.")] = 0,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as ngram.max_n=3.")
     ] = None,

@@ -126,7 +126,7 @@ WRITERS: Mapping[str, Callable[[Report], str]] = {
 def writer(path: str) -> Callable[[Report], str]:
     """What makes the text of a file of this name. Raises `UserError` for an ending that says nothing, or no folder."""
     if not Path(path).parent.is_dir():
-        raise UserError(f"--write '{path}': '{Path(path).parent}' is no folder")
+        raise UserError(f"--write: cannot write '{path}': '{Path(path).parent}' is no folder")
     for ending, make in WRITERS.items():
         if path.endswith(ending):
             return make

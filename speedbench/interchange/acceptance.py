@@ -33,7 +33,7 @@ def golden_al(run: Run, drafter: str, mode: str) -> str:
     curve = {each.cell.draft_length: _drafted(each) for each in _cells(run, drafter)}
     untold = [d for d, al in curve.items() if al is None]
     if untold:
-        raise UserError(f"'{drafter}' at D = {untold[0]}: the engine does not tell what was proposed and accepted")
+        raise UserError(f"'{drafter}' at D = {untold[0]}: no answer tells what was proposed and accepted")
     rounded = {d: round(al, 2) for d, al in sorted(curve.items()) if al is not None}
     body = {"_metadata": {"draft-model": drafter}, _model(run): {mode: rounded}}
     lines = [f"# {' '.join(line.split())}" for line in _conditions(run, drafter)]

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas
@@ -52,18 +51,18 @@ def write_parquet(found: Frames, folder: Path) -> None:
     """cells.parquet, requests.parquet and steps.parquet in a new folder, all of them or none."""
     if folder.exists():
         raise UserError(f"'{folder}' is there already; name a folder that is not")
-    scratch = folder.with_name(f"{folder.name}.tmp")
     try:
-        scratch.mkdir(parents=True)
-        for one in fields(found):
-            getattr(found, one.name).to_parquet(scratch / f"{one.name}.parquet", engine="pyarrow", index=False)
-        os.replace(scratch, folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".parquet-", dir=folder.parent) as scratch:
+            made = Path(scratch, folder.name)
+            made.mkdir()
+            for one in fields(found):
+                getattr(found, one.name).to_parquet(made / f"{one.name}.parquet", engine="pyarrow", index=False)
+            made.rename(folder)
     except ImportError:
         raise Missing('Parquet needs the package pyarrow: pip install "speedbench[data]"') from None
     except OSError as error:
         raise UserError(f"cannot write to '{folder}': {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _table(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> pandas.DataFrame:

@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
@@ -198,13 +199,17 @@ def identified(entry: Entry, counted: str) -> Entry:
 
 
 def write(boards: Path, entry: Entry, counted: str) -> Path:
-    """The submission's folder below `boards`. Raises `UserError` where it is there already."""
+    """The submission's folder below `boards`, whole or not there. Raises `UserError` where it is there already."""
     folder = boards / SUBMISSIONS / entry.folder
     if folder.exists():
         raise UserError(f"'{folder}' is there already: this run was submitted before")
-    folder.mkdir(parents=True)
-    write_whole(folder / COUNTS, counted)
-    write_whole(folder / ENTRY, dumps(asdict(entry), indent=2) + "\n")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".submit-", dir=boards) as scratch:
+        made = Path(scratch, entry.id)
+        made.mkdir()
+        write_whole(made / COUNTS, counted)
+        write_whole(made / ENTRY, dumps(asdict(entry), indent=2) + "\n")
+        made.rename(folder)
     return folder
 
 
