@@ -184,7 +184,7 @@ class ServedEngine:
     ) -> None:  # fmt: skip
         self._session, self._drafting, self._load, self._concurrency = session, drafting, load, concurrency
         self._reading = Reading(
-            draft_length=draft_length, fixed=_mechanism(drafting) not in _VARIABLE,
+            draft_length=draft_length, fixed=drafting.mechanism not in _VARIABLE,
             by_chunks=session.limits.by_chunks, most=load.sampling.max_tokens,
         )  # fmt: skip
         self._key = f"{drafting.label}-d{draft_length}-b{concurrency}"
@@ -242,11 +242,6 @@ class ServedEngine:
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes |= dict.fromkeys(notes)
-
-
-def _mechanism(drafting: Drafting) -> str:
-    """What drafts: under forced acceptance, the drafter it is based on."""
-    return str(drafting.settings.get("base") or drafting.drafter)
 
 
 def _of_itself(drafting: Drafting, runner: Runner) -> list[str]:
