@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from speedbench.files import append, document, drop_torn_line, dumps, finite, li
 from speedbench.locks import held
 from speedbench.resuming import refuse_other_settings
 from speedbench.runfile import RUN_FILE
-from speedbench.types import Cell, Counted, Measured, Mismatch, Pass, Record
+from speedbench.types import Cell, Counted, Drafting, Measured, Mismatch, Pass, Record
 
 SCHEMA = 1
 """Of run.json and summary.json; a reader refuses any other."""
@@ -34,7 +34,7 @@ _DIGITS = 7
 
 Value = TypeVar("Value")
 _RECORD, _PASS, _MISMATCH, _CELL = TypeAdapter(Record), TypeAdapter(Pass), TypeAdapter(Mismatch), TypeAdapter(Cell)
-_COUNTED = TypeAdapter(Counted)
+_COUNTED, _DRAFTING = TypeAdapter(Counted), TypeAdapter(Drafting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +255,13 @@ def load(path: Path) -> Run:
     """A run with all that was measured so far; cells that were not begun are absent."""
     found = read_document(path)
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
-    measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
+    asked = [read(_DRAFTING, each, f"{path / 'run.json'}: config.draftings") for each in found["config"]["draftings"]]
+    by_label = {each.label: each for each in asked}
+    measured = tuple(
+        replace(load_cell(path, cell), drafting=by_label.get(cell.drafter))
+        for cell in cells
+        if (path / safe(cell.key)).is_dir()
+    )
     warned = {each.cell.key: _warned(path / safe(each.cell.key)) for each in measured}
     noise = _noise(path, [each.cell for each in measured])
     return Run(path=path, document=found, measured=measured, noise=noise, warned=warned)

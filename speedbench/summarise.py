@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from speedbench.pairing import baseline_of, pooled
+from speedbench.pairing.siblings import costed
 from speedbench.types import Measured, Measurement, Metric, Result
 
 
@@ -29,7 +30,7 @@ def to_json(result: Result) -> dict[str, Any]:
 
 
 def _results(measured: Sequence[Measured], metrics: Sequence[Metric]) -> list[Result]:
-    return [_result(each, baseline_of(each, measured), metrics) for each in measured]
+    return [_result(each, baseline_of(each, measured), metrics) for each in costed(measured)]
 
 
 def _result(measured: Measured, baseline: Measured | None, metrics: Sequence[Metric]) -> Result:

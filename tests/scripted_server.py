@@ -139,6 +139,8 @@ class ScriptedServer:
     metrics: Sequence[str] = ("",)
     key: str | None = None
     """Whoever does not send it is answered 401, quoting what was sent."""
+    tokenizes: bool = True
+    """Whether it counts the tokens of a text, a word each, at `/tokenize`."""
     asked: list[Asked] = field(default_factory=list)
     gone: int = 0
     """Streams whose client went away before their end."""
@@ -197,7 +199,7 @@ class ScriptedServer:
             return web.Response(text=self._scrapes.popleft() if len(self._scrapes) > 1 else self._scrapes[0])
         if path == "/v1/models":
             return web.json_response({"object": "list", "data": [{"id": "m", "max_model_len": 4096}]})
-        if path == "/tokenize":
+        if path == "/tokenize" and self.tokenizes:
             words = str(body.get("prompt", "")).split()
             return web.json_response({"tokens": list(range(len(words))), "count": len(words)})
         if path in ("/health", "/reset_prefix_cache", "/flush_cache"):

@@ -15,10 +15,10 @@ from builders import measured, record, steps, values
 
 from speedbench.errors import UserError
 from speedbench.metrics import cost
-from speedbench.serving import ladder, watch
-from speedbench.serving.ladder import PassCost, llamacpp, llamacpp_block, sglang, sglang_block, vllm_forward
+from speedbench.serving import watch
+from speedbench.serving.ladder import llamacpp, llamacpp_block, sglang, sglang_block, vllm_forward
 from speedbench.serving.prometheus import NOTHING
-from speedbench.types import Measured
+from speedbench.types import Measured, PassCost
 
 LOGS = Path(__file__).parent / "fixtures" / "engines"
 
@@ -130,11 +130,6 @@ def test_a_drafter_that_is_faster_than_none_is_noise_and_unknown() -> None:
     assert told(vllm_forward(odd, batch=8, draft_length=4))["t_draft"] is None
 
 
-def test_the_cases_to_ask_for_have_equal_prefixes() -> None:
-    words = ladder.vllm_forward_cases(8, 4, 4096)
-    assert words == ("--case", "plain=8*1@4096", "--case", "verify=8*5@4100:4")  # the length holds the query
-
-
 def test_files_of_forward_passes_are_read_and_others_refused(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text(json.dumps([{**FORWARD[1], "more": 1}]))
@@ -164,21 +159,6 @@ def test_step_times_of_a_block_are_those_that_came_meanwhile_and_their_median_co
 
 def test_step_times_of_a_server_that_began_anew_are_all_the_blocks() -> None:
     assert sglang_block({8: (0.5, 0.02)}, {8: (0.03,)}) == {"8": [0.03]}
-
-
-# ---- differences ----------------------------------------------------------------------------------------------------
-
-
-def test_what_a_drafter_takes_is_what_one_that_takes_nothing_saves() -> None:
-    found = told(ladder.null_drafter(0.030, 0.024, 0.020))
-    assert (found["t_verify_plain"], found["t_verify"], found["t_step"]) == (0.020, 0.024, 0.030)
-    assert found["t_draft"] == pytest.approx(0.006)
-    assert ladder.null_drafter(0.024, 0.025).t_draft is None
-
-
-def test_forced_acceptance_gives_the_cost_of_a_step_apart_from_the_drafters_luck() -> None:
-    found = ladder.forced(0.030, 0.020)
-    assert (found.priced, found.t_verify_plain, found.origin) == (0.030, 0.020, "derived")
 
 
 # ---- in a run -------------------------------------------------------------------------------------------------------

@@ -350,8 +350,36 @@ def test_a_server_that_is_not_there_is_an_error_at_once(bench: Bench) -> None:
     assert "/v1/models: no answer" in done.err
 
 
-def test_a_prompt_too_long_is_a_failed_request_with_the_servers_own_reason(bench: Bench) -> None:
-    with pair(bench, Speaking(longest=40), Speaking(d=3, longest=40)):
+def test_a_prompt_too_long_for_a_server_that_counts_tokens_is_refused_before_anything_is_asked(bench: Bench) -> None:
+    with pair(bench, Speaking(longest=40), Speaking(d=3, longest=40)) as (ours, theirs):
+        bench.task([{"id": "short", "turns": ["x"]}, {"id": "long", "turns": ["word " * 30, "word " * 9]}])
+        done = run(bench)
+        # 39 words and two answers of 11
+        assert (
+            "1 of 2 conversations could exceed the target's context of 40 tokens, answers included: long (61)"
+            in done.err
+        )
+        assert "leave them out with --skip-long" in done.err
+        assert done.code == 2
+        assert not bench.out.exists()
+        assert "/v1/chat/completions" not in ours.paths() + theirs.paths()
+        left = run(bench, "--skip-long")
+    assert left.code == 0
+    assert {record.request for each in load(bench.out).measured for record in each.records} == {"short"}
+    assert any("left out: 1 of 2 conversations could exceed" in each for each in warned(left))
+
+
+def test_only_what_could_be_too_long_is_counted(bench: Bench) -> None:
+    with pair(bench) as (ours, _):
+        bench.task([{"id": "short", "turns": ["x"]}, {"id": "half", "turns": ["word " * 420]}])
+        done = run(bench)
+    assert done.code == 0
+    # 2100 bytes are more than half of 4096 tokens
+    assert [each.body["prompt"].split() for each in ours.asked if each.path == "/tokenize"] == [["word"] * 420]
+
+
+def test_a_prompt_too_long_for_a_server_that_counts_none_is_a_failed_request_with_its_own_reason(bench: Bench) -> None:
+    with pair(bench, Speaking(longest=40, tokenizes=False), Speaking(d=3, longest=40)):
         bench.task([{"id": "short", "turns": ["x"]}, {"id": "long", "turns": ["word " * 60]}])
         done = run(bench)
     assert done.code == 5
@@ -362,7 +390,7 @@ def test_a_prompt_too_long_is_a_failed_request_with_the_servers_own_reason(bench
 
 
 def test_an_answer_that_the_context_cut_short_is_warned_of(bench: Bench) -> None:
-    with pair(bench, Speaking(longest=60), Speaking(d=3, longest=60)):
+    with pair(bench, Speaking(longest=60, tokenizes=False), Speaking(d=3, longest=60)):
         bench.task([{"id": "short", "turns": ["x"]}, {"id": "long", "turns": ["word " * 54]}])
         done = run(bench)
     assert done.code == 0

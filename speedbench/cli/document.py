@@ -14,6 +14,7 @@ from speedbench.errors import UserError
 from speedbench.files import dumps, write_whole
 from speedbench.measure import NOISY, noise
 from speedbench.metrics.buckets import CONTEXT
+from speedbench.pairing import siblings
 from speedbench.prepared import counts
 from speedbench.recommend import recommendations
 from speedbench.results import SCHEMA, Run
@@ -76,7 +77,7 @@ def write(run: Run, found: Sequence[Result]) -> dict[str, Any]:
 
 def warnings(run: Run, found: Sequence[Result]) -> list[str]:
     """What a reader must know, the whole run first."""
-    said = [*_run_warnings(run), *_told(run), *pairing.warnings(run.measured)]
+    said = [*_run_warnings(run), *_told(run), *pairing.warnings(run.measured), *siblings.warnings(run.measured)]
     said += [f"{each.cell.key}: {failed}" for each in run.measured for failed in _failures(each)]
     passes = any(each.passes for each in run.measured) and not _replay(run)
     if found and not passes and not _replay(run) and all(value(result, "t_verify") is None for result in found):
@@ -170,7 +171,7 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
         said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %{_apart(result)}")
     if fall := _falls(result):
         said.append(f"{key}: AL falls with the context, {fall}: choose for the contexts that you serve")
-    if passes and value(result, "t_verify") is None and value(result, "al") is not None:
+    if passes and value(result, "t_pass") is None and value(result, "al") is not None:
         said.append(f"{key}: the batch was never full, so there is no T_verif, T_draft or formula")
     return said
 

@@ -17,6 +17,7 @@ from speedbench.compare.wording import clean
 from speedbench.errors import UnknownName, UserError
 from speedbench.files import append, dumps, lines, safe, write_whole
 from speedbench.pairing import pooled
+from speedbench.pairing.siblings import costed
 from speedbench.results import Run
 from speedbench.stats import tallied
 from speedbench.types import Cell, Counts, Measured, Record, Result
@@ -86,7 +87,7 @@ def _there(word: str) -> bool:
 
 
 def _of_run(run: Run) -> Operand:
-    cells = pooled(run.measured)
+    cells = costed(pooled(run.measured))
     turns = Counter(line["cell"] for _, line in lines(run.path / "noise.jsonl"))
     alone = () if cells else tuple(_pooled_only(stored(run.path / "summary.json")))
     return Operand(

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from speedbench.serving.ladder import PassCost, told
+from speedbench.serving.ladder import plain_pass, told
 from speedbench.stats import UNAVAILABLE, block_shares, estimate, full_passes
-from speedbench.types import Measured, Measurement, Metric, Pass
+from speedbench.types import Measured, Measurement, Metric, Pass, PassCost
 
 Seconds = Callable[[Pass], float | None]
 Told = Callable[[PassCost], float | None]
 
 # In this family `n` counts the passes of the cell, not conversations: a pass belongs to no conversation. Where an
-# engine shows no pass at all, seconds are what it told otherwise (serving/ladder.py): with its origin, and no interval.
+# engine shows no pass or does not split it, seconds are what it told otherwise (serving/ladder.py) or what other cells
+# tell (pairing/siblings.py): with that origin, and no interval.
 
 
 def t_verify(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -43,9 +44,11 @@ def other_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurem
     return {"other_share": estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))}
 
 
-def t_baseline(_: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
+def t_baseline(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds of the baseline's target forward at the same B: T_verif(B)."""
-    return {"t_baseline": UNAVAILABLE if baseline is None else _mean(baseline, _verify, lambda cost: cost.t_verify)}
+    found = UNAVAILABLE if baseline is None else _mean(baseline, _verify, lambda cost: cost.t_verify)
+    told_here = found.value is None and measured.cost is not None
+    return {"t_baseline": _told(measured.cost, lambda cost: cost.t_verify_plain) if told_here else found}
 
 
 def draft_overhead(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
@@ -88,9 +91,9 @@ def _known(rows: Sequence[tuple[float | None, ...]]) -> list[tuple[float, ...]]:
 
 def _mean(measured: Measured, seconds: Seconds, told_by: Told | None = None) -> Measurement:
     """Σ seconds / passes at full batch; unavailable where the batch was never full, or the engine does not say."""
-    if not measured.passes and told_by is not None:
-        return _told(told(measured), told_by)
     rows = _known([(seconds(each), 1.0) for each in full_passes(measured)])
+    if not rows and told_by is not None:
+        return _told(told(measured), told_by)
     return estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))
 
 
@@ -107,11 +110,12 @@ def _against(
     """Mean seconds of the cell / mean verify seconds of the baseline, each resampled by itself."""
     if baseline is None:
         return UNAVAILABLE
-    if not measured.passes and not baseline.passes:
-        plain = told(baseline)
-        return UNAVAILABLE if plain is None or not plain.t_verify else _told(told(measured), told_by, plain.t_verify)
     ours = _known([(seconds(each), 1.0, 0.0, 0.0) for each in full_passes(measured)])
     theirs = _known([(0.0, 0.0, theirs_by(each), 1.0) for each in full_passes(baseline)])
+    if not ours or not theirs:
+        cost = told(measured)
+        over = plain_pass(cost, baseline)
+        return _told(cost, told_by, over) if over else UNAVAILABLE
     parts = [*block_shares("cell", ours), *block_shares("baseline", theirs)]
     return estimate(parts, lambda s: (s[0] / s[1]) / (s[2] / s[3]), origin="derived", n=len(ours))
 

@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from speedbench.serving.ladder import told
+from speedbench.serving.ladder import plain_pass, told
 from speedbench.stats import (
     UNAVAILABLE,
     Share,
@@ -97,12 +97,14 @@ def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
 
 
 def _told_formula(measured: Measured, baseline: Measured, records: Sequence[Record]) -> Measurement:
-    """From what an engine told of its passes otherwise (serving/ladder.py): as good as that, without an interval."""
-    cost, plain = told(measured), told(baseline)
+    """From what an engine told of its passes otherwise (serving/ladder.py): as good as that, without an interval. The
+    cell's own time by the clock would only give its speedup back."""
+    cost = told(measured)
+    over = plain_pass(cost, baseline)
     tokens, steps = (sum(parts) for parts in zip(*map(tallied, records), strict=True)) if records else (0, 0)
-    if cost is None or plain is None or not cost.priced or not plain.t_verify or not steps:
+    if cost is None or cost.own_clock or not cost.priced or not over or not steps:
         return UNAVAILABLE
-    value = tokens / steps * plain.t_verify / cost.priced
+    value = tokens / steps * over / cost.priced
     return Measurement(value=value, n=len({record.request for record in records}), origin=cost.origin)
 
 

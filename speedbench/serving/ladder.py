@@ -1,8 +1,8 @@
 """What a pass costs at full batch where an engine does not split its passes, read from the best that it tells.
 
 Best first: TensorRT-LLM's iterations, which are passes themselves (trtllm_stats); llama.cpp's log; `vllm bench
-forward`; SGLang's step times; the difference to a drafter that costs nothing; forced acceptance. Pure: nothing is
-fetched here. Whatever is not told stays None.
+forward`; SGLang's step times. What other cells of the run tell (pairing.costed) comes in where these do not split a
+pass. Pure: nothing is fetched here. Whatever is not told stays None.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -11,36 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from speedbench.serving.payloads.body import number, whole
-from speedbench.types import Measured, Origin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassCost:
-    """Seconds of one pass over a batch; None is what the source does not tell."""
-
-    t_verify_plain: float | None = None
-    """Of a pass without drafts: T_verif(B)."""
-    t_verify: float | None = None
-    """Of the target over 1 + D tokens a sequence: T_verif(B(1+D)); of a baseline, the same as above."""
-    t_draft: float | None = None
-    """To draft D tokens for each sequence: T_draft(B, D)."""
-    t_step: float | None = None
-    """Of all of it, drafting and bookkeeping included."""
-    origin: Origin
-    source: str
-    """Who told it, and what it leaves out."""
-    n: int = 0
-    """How many passes, requests or readings it rests on."""
-
-    @property
-    def priced(self) -> float | None:
-        """Drafting and verifying, as the formula has them; where they are not told, all of the pass."""
-        return self.t_step if self.t_verify is None or self.t_draft is None else self.t_verify + self.t_draft
+from speedbench.types import Measured, Origin, PassCost
 
 
 def _plain(seconds: float, origin: Origin, source: str, n: int) -> PassCost:
@@ -132,12 +107,6 @@ def vllm_forward_slim(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: result.get(key) for key in ("case", "requests", "median_us")}, "ranks": scopes}
 
 
-def vllm_forward_cases(batch: int, draft_length: int, context: int) -> tuple[str, ...]:
-    """What to ask `vllm bench forward` for, once as it is and once with `--exclude-drafter`; equal prefixes."""
-    verify = f"verify={batch}*{1 + draft_length}@{context + draft_length}:{draft_length}"
-    return ("--case", f"plain={batch}*1@{context}", "--case", verify)
-
-
 def vllm_forward(results: Sequence[Mapping[str, Any]], *, batch: int, draft_length: int) -> PassCost | None:
     """Of what it wrote with --output-json (0.33), the files of several calls one after the other.
 
@@ -212,36 +181,29 @@ def sglang(seconds: Sequence[float], *, draft_length: int) -> PassCost | None:
     return PassCost(t_step=t_step, origin="estimated", source=source, n=len(seconds))
 
 
-# ---- differences of cells -------------------------------------------------------------------------------------------
-
-
-def null_drafter(real: float, null: float, plain: float | None = None) -> PassCost:
-    """Of the steps of two cells of equal B and D, one with a drafter that says something at once, and of the baseline.
-
-    An engine may choose another scheduler for such a drafter. Where the real one is not slower, drafting is unknown.
-    """
-    return PassCost(
-        t_verify_plain=plain, t_verify=null, t_draft=real - null if real > null else None, t_step=real,
-        origin="estimated", source="a drafter that costs nothing, in its place",
-    )  # fmt: skip
-
-
-def forced(step: float, plain: float | None = None) -> PassCost:
-    """Of the step of a `synthetic` cell with the same base, D and B, and of the baseline.
-
-    A step costs the same whatever is accepted, so `step / plain` is the cost of speculating apart from the drafter's
-    luck: AL · plain / step is what an acceptance length of AL would give.
-    """
-    return PassCost(t_verify_plain=plain, t_step=step, origin="derived", source="forced acceptance")
-
-
 # ---- out of what a block kept ---------------------------------------------------------------------------------------
 
 
 def told(measured: Measured) -> PassCost | None:
-    """What a cell's blocks kept of it."""
-    raws = [each.raw for each in measured.counted]
-    return kept(raws, batch=measured.cell.concurrency, draft_length=measured.cell.draft_length)
+    """What a cell's blocks kept of it; where that is not split and other cells tell the split, what those tell."""
+    raws, cell, beside = [each.raw for each in measured.counted], measured.cell, measured.cost
+    own = kept(raws, batch=cell.concurrency, draft_length=cell.draft_length)
+    splits = beside is not None and beside.t_verify is not None
+    return beside if own is None or (own.t_verify is None and splits) else own
+
+
+def plain_pass(cost: PassCost | None, baseline: Measured) -> float | None:
+    """T_verif(B) to set a cost against: told with it, else of the baseline."""
+    if cost is not None and cost.t_verify_plain is not None:
+        return cost.t_verify_plain
+    found = told(baseline)
+    return None if found is None else found.t_verify
+
+
+def padded(measured: Measured) -> bool:
+    """Whether its passes verify 1 + D tokens of each sequence whatever was proposed: SGLang's do, its n-gram's too
+    (srt/speculative/ngram_worker.py fills the window up)."""
+    return any(isinstance(each.raw, Mapping) and "sglang" in each.raw.get("passes", ()) for each in measured.counted)
 
 
 def kept(raws: Sequence[Any], *, batch: int, draft_length: int) -> PassCost | None:

@@ -12,9 +12,12 @@ from typing import Any
 
 from speedbench.errors import UserError
 from speedbench.serving.client import Client, Timeouts
+from speedbench.serving.counting import most_tokens
 from speedbench.serving.launch import Server
+from speedbench.serving.payloads.body import node, whole
 from speedbench.serving.plan import LaunchPlan
 from speedbench.serving.prometheus import Scrape, scrape
+from speedbench.types import Request
 
 _SAMPLED = 0.5
 """Seconds between readings of the running batch."""
@@ -22,6 +25,9 @@ _SAMPLED = 0.5
 
 class Running:
     """Up once it is made; `close` ends what was started."""
+
+    context: int | None = None
+    """Tokens that a sequence may have, prompt and answer; None where the server does not say."""
 
     def __init__(self, plan: LaunchPlan, folder: Path, patience: float, timeouts: Timeouts, model: str) -> None:
         """`folder` gets its files and its log. Raises `UserError` where it does not come up or has not the model."""
@@ -37,7 +43,7 @@ class Running:
             self.client = self._stack.enter_context(client)
             served = _served(self.client, model)
             self.client.model = str(served.get("id", client.model))
-            self.context: int | None = served.get("max_model_len")
+            self.context = whole(served.get("max_model_len")) or _slot(self.info())
         except BaseException:
             self.close()
             raise
@@ -67,6 +73,10 @@ class Running:
         """What it says of itself: its settings in force; None where it says nothing."""
         found = self.client.get(self.plan.info) if self.plan.info else None
         return found.document if found is not None and found.ok and isinstance(found.document, dict) else None
+
+    def most_tokens(self, requests: Sequence[Request], max_tokens: int) -> Sequence[int | None]:
+        """Of each conversation with all its answers, as far as it could be too long for this server."""
+        return most_tokens(self.client, self.context, requests, max_tokens)
 
     def reset(self) -> list[str]:
         """Empty the caches between blocks; what refused to."""
@@ -104,6 +114,11 @@ class Running:
 
     def close(self) -> None:
         self._stack.close()
+
+
+def _slot(info: Mapping[str, Any] | None) -> int | None:
+    """The context of each of llama.cpp's slots."""
+    return whole((node(info or {}, "default_generation_settings") or {}).get("n_ctx"))
 
 
 def _served(client: Client, wanted: str) -> Mapping[str, Any]:

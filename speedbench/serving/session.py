@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,7 @@ class ServedSession:
     """Servers come up when their cell has its turn, and the one that waited longest goes."""
 
     context: int | None = None
+    """Of the server that came up last; None while there was none."""
 
     def __init__(self, runner: Runner, planner: Planner) -> None:
         _refuse_sampling(planner(_BASELINE, 0, 1, 0).request)  # wrong settings are refused before they are read here
@@ -102,12 +103,26 @@ class ServedSession:
         self._folder = folder
 
     def fits(self, requests: Sequence[Request], max_tokens: int) -> tuple[Fit, ...]:
-        """No server is up yet, so nothing here can count its tokens; a prompt too long is refused by the server."""
+        """By a server that is up or runs already; before one is started nothing here can count its tokens."""
+        with self._at_hand() as up:
+            most = [None] * len(requests) if up is None else up.most_tokens(requests, max_tokens)
         return tuple(
-            Fit(request=r.id, prompt_tokens=None, most_tokens=None,
+            Fit(request=r.id, prompt_tokens=None, most_tokens=tokens,
                 prompt_sha=hashlib.sha256("\n".join(r.turns).encode()).hexdigest()[:16])
-            for r in requests
+            for r, tokens in zip(requests, most, strict=True)
         )  # fmt: skip
+
+    @contextmanager
+    def _at_hand(self) -> Iterator[Running | None]:
+        """A server that can be asked without starting one; what is wrong with it is said when it is needed."""
+        with ExitStack() as stack:
+            up, plan = next(iter(self._up.values()), None), self._planner(_BASELINE, 0, 1, 0)
+            if up is None and plan.mode == "attach":
+                with suppress(UserError):
+                    up = self._brought_up(plan, self._folder)
+                    stack.callback(up.close)
+                    self.context = up.context
+            yield up
 
     def pace(self, concurrency: int) -> tuple[float, float] | None:
         return None
@@ -137,6 +152,7 @@ class ServedSession:
             self.down(next(iter(self._up)))
         plan = self._planner(drafting, draft_length, concurrency, free_port())
         self._up[key] = self._brought_up(plan, self._folder / key)
+        self.context = self._up[key].context
         return self._up[key], True
 
     def _brought_up(self, plan: LaunchPlan, folder: Path) -> Running:
@@ -184,7 +200,7 @@ class ServedEngine:
     ) -> None:  # fmt: skip
         self._session, self._drafting, self._load, self._concurrency = session, drafting, load, concurrency
         self._reading = Reading(
-            draft_length=draft_length, fixed=_mechanism(drafting) not in _VARIABLE,
+            draft_length=draft_length, fixed=drafting.mechanism not in _VARIABLE,
             by_chunks=session.limits.by_chunks, most=load.sampling.max_tokens,
         )  # fmt: skip
         self._key = f"{drafting.label}-d{draft_length}-b{concurrency}"
@@ -242,11 +258,6 @@ class ServedEngine:
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes |= dict.fromkeys(notes)
-
-
-def _mechanism(drafting: Drafting) -> str:
-    """What drafts: under forced acceptance, the drafter it is based on."""
-    return str(drafting.settings.get("base") or drafting.drafter)
 
 
 def _of_itself(drafting: Drafting, runner: Runner) -> list[str]:

@@ -20,7 +20,7 @@ from speedbench.serving.running import Running
 from speedbench.serving.session import Planner, ServedEngine, ServedSession
 from speedbench.serving.trtllm_process import Process, Read
 from speedbench.serving.trtllm_stats import Iteration, Iterations, iterations, passes
-from speedbench.types import Conversation, Counted, Pass, Record, Runner
+from speedbench.types import Conversation, Counted, Pass, Record, Request, Runner
 
 _SHOWN = 3
 """Faults of single iterations that are named."""
@@ -37,6 +37,9 @@ class Inside(Running):
 
     def counters(self) -> str | None:
         return None
+
+    def most_tokens(self, requests: Sequence[Request], max_tokens: int) -> Sequence[int | None]:
+        return [None] * len(requests)
 
     def info(self) -> Mapping[str, Any] | None:
         return self.process.built

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from speedbench import sizing
@@ -157,6 +158,8 @@ class _Lane:
     records: list[Record] = field(default_factory=list)
     engine: Engine | None = None
     failed: bool = False
+    warmed: Callable[[], None] = lambda: None
+    """Called once the engine is up, before anything is measured."""
 
     def done(self, request: Request) -> bool:
         own = [record for record in self.records if record.request == request.id]
@@ -175,6 +178,9 @@ def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, not
     groups: dict[tuple[int, int | None], list[_Lane]] = {}
     for lane in lanes:
         groups.setdefault((lane.cell.concurrency, lane.cell.repeat), []).append(lane)
+    if session.context is None:  # no server is up yet
+        for baseline, *_ in groups.values():
+            baseline.warmed = partial(_refuse_long, sweep, session, fits)
     for group in groups.values():
         _run_group(sweep, session, load, writer, group, notify)
         for lane in group:
@@ -182,6 +188,19 @@ def run(sweep: Sweep, session: Session, fits: Sequence[Fit], writer: Writer, not
     if sweep.sampling.temperature == 0:
         _compare(sweep, session, writer, groups.values())
     return not any(lane.failed for lane in lanes)
+
+
+def _refuse_long(sweep: Sweep, session: Session, fits: Sequence[Fit]) -> None:
+    """Raises `UserError` for what is too long for a server, which had to come up for this to be seen."""
+    if any(fit.most_tokens is None for fit in fits):
+        fits = session.fits(sweep.requests, sweep.sampling.max_tokens)
+    for limit in _limits(sweep, session):
+        over = limit.beyond(fits)
+        if over:
+            raise UserError(
+                f"{limit.said(over, len(fits))}; shorten them, lower --max-tokens, or name the runner's tokenizer: "
+                "with it --skip-long can leave them out"
+            )
 
 
 def _load(sweep: Sweep, fits: Sequence[Fit]) -> Load:
@@ -230,6 +249,7 @@ def _run_block(
     if lane.engine is None:
         lane.engine = session.engine(lane.drafting, lane.cell.draft_length, lane.cell.concurrency, load)
         lane.engine.warm_up()
+        lane.warmed()
         writer.facts(lane.cell, lane.engine.facts)
     probes = [session.probe() for _ in range(_PROBES)]
     writer.add_noise(lane.cell, [seconds for seconds in probes if seconds is not None])

@@ -50,6 +50,11 @@ class Drafting:
     drafter: str
     settings: Settings = field(default_factory=dict)
 
+    @property
+    def mechanism(self) -> str:
+        """What drafts: under forced acceptance, the drafter that it is based on."""
+        return str(self.settings.get("base") or self.drafter)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
@@ -245,6 +250,32 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassCost:
+    """Seconds of one pass over a full batch, where an engine does not split its passes; None is what is not told."""
+
+    t_verify_plain: float | None = None
+    """Of a pass without drafts: T_verif(B)."""
+    t_verify: float | None = None
+    """Of the target over 1 + D tokens a sequence: T_verif(B(1+D)); of a baseline, the same as above."""
+    t_draft: float | None = None
+    """To draft D tokens for each sequence: T_draft(B, D)."""
+    t_step: float | None = None
+    """Of all of it, drafting and bookkeeping included."""
+    origin: Origin
+    source: str
+    """Who told it, and what it leaves out."""
+    n: int = 0
+    """How many passes, requests or readings it rests on."""
+    own_clock: bool = False
+    """Whether `t_step` is the cell's own time at the client, of which the formula would make its speedup again."""
+
+    @property
+    def priced(self) -> float | None:
+        """Drafting and verifying, as the formula has them; where they are not told, all of the pass."""
+        return self.t_step if self.t_verify is None or self.t_draft is None else self.t_verify + self.t_draft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A cell as it came back: what every metric is a pure function of."""
 
@@ -255,6 +286,10 @@ class Measured:
     """None: not compared (sampling, or no baseline); empty: compared and equal."""
     counted: tuple[Counted, ...] = ()
     """By block, where the engine has counters of its own."""
+    drafting: Drafting | None = None
+    """What the cell's label stands for; None of the baseline, and where it is not known."""
+    cost: PassCost | None = None
+    """What other cells of the run tell of its passes (`pairing.costed`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ LENGTH_LIMIT = 0.1
 
 def baseline_of(measured: Measured, among: Sequence[Measured]) -> Measured | None:
     """The D = 0 cell of the same task, runner, concurrency and repeat; a baseline is its own."""
-    square = _square(measured.cell)
-    return next((each for each in among if each.cell.is_baseline and _square(each.cell) == square), None)
+    return next((each for each in among if each.cell.is_baseline and square(each.cell) == square(measured.cell)), None)
 
 
 def pooled(measured: Sequence[Measured]) -> list[Measured]:
@@ -44,7 +43,8 @@ def warnings(measured: Sequence[Measured]) -> list[str]:
     return found
 
 
-def _square(cell: Cell) -> tuple[str, str, int, int | None]:
+def square(cell: Cell) -> tuple[str, str, int, int | None]:
+    """What cells share that one baseline is for."""
     return cell.task, cell.runner, cell.concurrency, cell.repeat
 
 
@@ -59,6 +59,7 @@ def _together(cell: Cell, group: Sequence[Measured]) -> Measured:
         passes=tuple(one for each in group for one in each.passes),
         mismatches=_all_mismatches(group),
         counted=tuple(one for each in group for one in each.counted),
+        drafting=group[0].drafting,
     )
 
 
