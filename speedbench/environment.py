@@ -152,13 +152,17 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+_DOORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/dri")
+"""Where a GPU that computes is reached on Linux: NVIDIA's driver, AMD's, WSL's, and others'."""
+
+
 def _gpus() -> list[dict[str, Any]] | None:
     """Name, memory and driver of each GPU; None where nothing here can tell."""
     if find_spec("pynvml"):
         return _gpus_by_nvml(import_module("pynvml"))
     torch = sys.modules.get("torch")
     if torch is None:
-        return None
+        return [] if sys.platform == "linux" and not any(map(os.path.exists, _DOORS)) else None
     cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return [{"name": card.name, "memory": card.total_memory, "driver": None} for card in cards]
 

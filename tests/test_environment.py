@@ -116,6 +116,17 @@ def test_a_busy_machine_is_noted_but_not_missing_anything(monkeypatch: pytest.Mo
     assert environment.doctor_lines([quiet])[0].startswith("note quiet: load 3.00")
 
 
+@pytest.mark.parametrize(("doors", "told"), [((), []), (("/dev/kfd",), None)])
+def test_without_a_library_to_ask_a_machine_with_no_device_of_a_gpu_has_none(
+    monkeypatch: pytest.MonkeyPatch, doors: tuple[str, ...], told: object
+) -> None:
+    monkeypatch.setattr(environment, "find_spec", lambda _: None)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(environment.sys, "platform", "linux")
+    monkeypatch.setattr(environment.os.path, "exists", lambda path: path in doors)
+    assert environment._gpus() == told
+
+
 def test_gpus_are_read_through_nvml_also_where_it_answers_in_bytes() -> None:
     nvml = SimpleNamespace(
         NVMLError=OSError,

@@ -223,6 +223,14 @@ def test_what_cannot_be_profiled_is_said_in_a_line(runner: Path, bench: Bench, w
     assert said in done.err.splitlines()[-1]
 
 
+def test_a_profile_is_not_written_over_another(runner: Path, bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text("measured for minutes")
+    done = bench("profile", "--runner", str(runner), "--out", str(tmp_path / "p.json"))
+    assert done.code == 2
+    assert "is there already" in done.err
+    assert (tmp_path / "p.json").read_text() == "measured for minutes"
+
+
 def test_only_a_native_runner_can_be_profiled(bench: Bench) -> None:
     done = bench("profile", "--runner", "vllm-h200")
     assert done.code == 2

@@ -64,6 +64,8 @@ def command(
     path = Path(out)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise UserError(f"--out {out}: should be a file in a folder that is there")
+    if path.exists():
+        raise UserError(f"--out {out}: is there already, and a profile takes minutes; name another, or remove it")
     err = console(stderr=True)
     with plugins.load("backends", "native").open(wanted) as opened:
         session = cast("NativeSession", opened)
