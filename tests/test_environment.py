@@ -122,8 +122,8 @@ def test_without_a_library_to_ask_a_machine_with_no_device_of_a_gpu_has_none(
 ) -> None:
     monkeypatch.setattr(environment, "find_spec", lambda _: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr(environment.sys, "platform", "linux")
-    monkeypatch.setattr(environment.os.path, "exists", lambda path: path in doors)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os.path, "exists", lambda path: path in doors)
     assert environment._gpus() == told
 
 
