@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv demo test lint wheel bench executors live-vllm clean
+.PHONY: venv demo test lint wheel bench bench-replay executors live-vllm clean
 .DEFAULT_GOAL := demo
 
 venv: $(STAMP)
@@ -35,6 +35,9 @@ wheel: venv
 
 bench: venv
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-replay: venv
+	$(BIN)/python benchmarks/replay.py $(ARGS)
 
 # Ray is too heavy for every checkout; without it its tests skip.
 executors: venv
