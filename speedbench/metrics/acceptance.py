@@ -4,30 +4,23 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from speedbench.stats import (
     UNAVAILABLE,
-    Share,
+    Clusters,
+    Column,
+    Steps,
     Sums,
     answered,
     estimate,
     ratio_of_sums,
     rests_on,
-    shares,
-    tallied,
-    untold,
+    steps_of,
 )
-from speedbench.types import Counts, Measured, Measurement, Metric, Step
-
-Tally = Counter[tuple[int, int]]
-"""How many steps proposed so many and accepted so many."""
-
-Known = tuple[float | None, float | None]
-"""Two sums, each None where the engine did not tell it."""
+from speedbench.types import Measured, Measurement, Metric
 
 
 def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
@@ -36,149 +29,103 @@ def al(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     Estimated where the engine does not say what was accepted: a step is then whatever the engine sent at once. Where no
     answer tells of its steps, it is what the engine's own counters give.
     """
-    found = ratio_of_sums(shares(answered(measured), tallied), origin=rests_on(answered(measured), "exact"))
+    steps = steps_of(measured)
+    found = _ratio(measured, steps.committed, steps.steps)
     return {"al": _by_counters(measured) if found.value is None else found}
 
 
 def al_complete(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The same over the steps that no stop token and no cap cut short."""
-    return {"al_complete": _over(measured, _complete, lambda steps: (_committed(steps), len(steps)), "accepted")}
+    steps = steps_of(measured)
+    return {"al_complete": _ratio(measured, steps.committed * steps.complete, steps.complete)}
 
 
 def al_drafted(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The same over the steps in which something was proposed."""
-
-    def row(steps: Sequence[Step]) -> tuple[float, float]:
-        return _committed(steps), len(steps)
-
-    def sums(counts: Counts) -> Known:
-        return _plus(counts.accepted, counts.drafted), counts.drafted
-
-    return {"al_drafted": _over(measured, _drafted, row, "proposed", sums=sums)}
+    steps = steps_of(measured)
+    yielded = np.where(steps.single, steps.committed * steps.drafted, steps.accepted + steps.drafted)
+    return {"al_drafted": _ratio(measured, yielded, steps.drafted)}
 
 
 def drafted_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Steps in which something was proposed / steps."""
-
-    def row(steps: Sequence[Step]) -> tuple[float, float]:
-        return len(_drafted(steps)), len(steps)
-
-    found = _over(measured, _all, row, "proposed", sums=lambda counts: (counts.drafted, counts.steps))
-    return {"drafted_share": found}
+    steps = steps_of(measured)
+    return {"drafted_share": _ratio(measured, steps.drafted, steps.steps)}
 
 
 def al_per_request(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The mean over requests of each request's own Σ committed / Σ steps."""
-    parts = [Share(request, category, (own, 1.0)) for request, category, own in _own(measured)]
-    return {"al_per_request": ratio_of_sums(parts, origin=rests_on(answered(measured), "derived"))}
+    own = _own(measured)
+    parts = Clusters(np.stack([own.sums[:, 0], np.ones(len(own.sums))], axis=1), own.strata)
+    return {"al_per_request": ratio_of_sums(parts, origin=rests_on(measured, "derived"))}
 
 
 def al_macro(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """The mean over categories of the per-request mean."""
     own = _own(measured)
-    categories = sorted({category for _, category, _ in own})
-    parts = [
-        Share(request, name, _one_hot(value, categories.index(name), len(categories))) for request, name, value in own
-    ]
-    return {"al_macro": estimate(parts, _mean_of_means, origin=rests_on(answered(measured), "derived"))}
+    there = np.eye(int(max(own.strata, default=-1)) + 1)[own.strata]
+    parts = Clusters(np.hstack([there * own.sums, there]), own.strata)
+    return {"al_macro": estimate(parts, _mean_of_means, origin=rests_on(measured, "derived"))}
 
 
 def acceptance_rate(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Σ accepted / Σ proposed, as proposed and not as configured."""
-
-    def row(steps: Sequence[Step]) -> tuple[float, float]:
-        return _accepted(steps), _proposed(steps)
-
-    def sums(counts: Counts) -> Known:
-        return counts.accepted, counts.proposed
-
-    return {"acceptance_rate": _over(measured, _all, row, "proposed", "accepted", sums=sums)}
+    steps = steps_of(measured)
+    return {"acceptance_rate": _ratio(measured, steps.accepted, steps.proposed)}
 
 
 def effective_d(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean drafts proposed per step, to be read beside the D asked for."""
-
-    def row(steps: Sequence[Step]) -> tuple[float, float]:
-        return _proposed(steps), len(steps)
-
-    return {"effective_d": _over(measured, _all, row, "proposed", sums=lambda counts: (counts.proposed, counts.steps))}
+    steps = steps_of(measured)
+    return {"effective_d": _ratio(measured, steps.proposed, steps.steps)}
 
 
 def accepted_at_marginal(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """P(at least i drafts accepted), over the steps not cut short: 1 + Σ marginal = al_complete."""
 
-    def row(tally: Tally, i: int) -> tuple[float, float]:
-        return _reached(tally, i), tally.total()
+    def row(steps: Steps, i: int) -> tuple[Column, Column]:
+        return steps.complete * (steps.accepted >= i), steps.complete
 
-    positions = range(1, _longest(measured) + 1)
-    return _by_position("accepted_at_marginal", positions, measured, _complete, row, "accepted")
+    return _by_position("accepted_at_marginal", 1, measured, row)
 
 
 def accepted_at_conditional(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """P(draft i accepted given that i−1 were and that draft i was proposed); unavailable where never reached."""
 
-    def row(tally: Tally, i: int) -> tuple[float, float]:
-        tried = Counter({(proposed, accepted): n for (proposed, accepted), n in tally.items() if proposed >= i})
-        return _reached(tried, i), _reached(tried, i - 1)
+    def row(steps: Steps, i: int) -> tuple[Column, Column]:
+        tried = np.where(np.isnan(steps.proposed), np.nan, steps.complete * (steps.proposed >= i))
+        return tried * (steps.accepted >= i), tried * (steps.accepted >= i - 1)
 
-    positions = range(1, _longest(measured) + 1)
-    return _by_position("accepted_at_conditional", positions, measured, _complete, row, "proposed", "accepted")
+    return _by_position("accepted_at_conditional", 1, measured, row)
 
 
 def accepted_histogram(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Share of all steps that accepted exactly j drafts, j = 0…D: Σ = 1, and Σ j·share = Σ accepted / Σ steps."""
 
-    def row(tally: Tally, j: int) -> tuple[float, float]:
-        return _reached(tally, j) - _reached(tally, j + 1), tally.total()
+    def row(steps: Steps, j: int) -> tuple[Column, Column]:
+        told = np.where(np.isnan(steps.complete), np.nan, 1.0)
+        return told * (steps.accepted == j), told
 
-    return _by_position("accepted_histogram", range(_longest(measured) + 1), measured, _all, row, "accepted")
+    return _by_position("accepted_histogram", 0, measured, row)
 
 
 # ---- the sums ------------------------------------------------------------------------------------------------------
 
 
-def _over(
-    measured: Measured,
-    some: Callable[[Sequence[Step]], Sequence[Step]],
-    row: Callable[[Sequence[Step]], tuple[float, float]],
-    *needs: str,
-    sums: Callable[[Counts], Known] | None = None,
-) -> Measurement:
-    """A ratio of sums over some of the steps, or of what `sums` finds in an engine's own sums; unavailable where the
-    engine does not tell what it needs."""
-    if untold(answered(measured), *needs):
-        return UNAVAILABLE
-    parts = []
-    for record in answered(measured):
-        told: Known = row(some(record.steps))
-        if record.counts is not None:
-            told = sums(record.counts) if sums else (None, None)
-        over, under = told
-        if over is None or under is None:
-            return UNAVAILABLE
-        parts.append(Share(record.request, record.category, (over, under)))
-    return ratio_of_sums(parts, origin=rests_on(answered(measured), "exact"))
+def _ratio(measured: Measured, over: Column, under: Column) -> Measurement:
+    """Σ over / Σ under, by conversation; unavailable where an engine left one of them out of any step."""
+    return ratio_of_sums(steps_of(measured).summed(over, under), origin=rests_on(measured))
 
 
 def _by_position(
-    name: str,
-    positions: range,
-    measured: Measured,
-    some: Callable[[Sequence[Step]], Sequence[Step]],
-    row: Callable[[Tally, int], tuple[float, float]],
-    *needs: str,
+    name: str, first: int, measured: Measured, row: Callable[[Steps, int], tuple[Column, Column]]
 ) -> Mapping[str, Measurement]:
-    """The same once a position, with the steps counted once for all."""
-    if untold(answered(measured), *needs) or any(record.counts for record in answered(measured)):
-        return {f"{name}[{i}]": UNAVAILABLE for i in positions}
-    tallies = [(record, _tally(some(record.steps))) for record in answered(measured)]
-    parts = {i: [Share(one.request, one.category, row(tally, i)) for one, tally in tallies] for i in positions}
-    origin = rests_on(answered(measured), "exact")
-    return {f"{name}[{i}]": ratio_of_sums(parts[i], origin=origin) for i in positions}
-
-
-def _tally(steps: Iterable[Step]) -> Tally:
-    return Counter((step.proposed or 0, step.accepted or 0) for step in steps)
+    """The same once a position from `first` to D, or further where an engine accepted more: `validate` must see it,
+    not lose it. Unavailable of answers of which an engine told only sums."""
+    steps = steps_of(measured)
+    most = np.nanmax(steps.accepted, initial=0, where=steps.single & ~np.isnan(steps.accepted))
+    positions = range(first, max(measured.cell.draft_length, int(most)) + 1)
+    return {f"{name}[{i}]": _ratio(measured, *row(steps, i)) for i in positions}
 
 
 def _by_counters(measured: Measured) -> Measurement:
@@ -196,65 +143,17 @@ def _by_counters(measured: Measured) -> Measurement:
     return Measurement(value=decoded / steps, n=len({r.request for r in answered(measured)}), origin="derived")
 
 
-def _plus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a + b
-
-
-def _all(steps: Sequence[Step]) -> Sequence[Step]:
-    return steps
-
-
-def _complete(steps: Sequence[Step]) -> Sequence[Step]:
-    return [step for step in steps if step.committed >= (step.accepted or 0) + 1]
-
-
-def _drafted(steps: Sequence[Step]) -> Sequence[Step]:
-    return [step for step in steps if step.proposed]
-
-
-def _committed(steps: Iterable[Step]) -> int:
-    return sum(step.committed for step in steps)
-
-
-def _accepted(steps: Iterable[Step]) -> int:
-    return sum(step.accepted or 0 for step in steps)
-
-
-def _proposed(steps: Iterable[Step]) -> int:
-    return sum(step.proposed or 0 for step in steps)
-
-
-def _reached(tally: Tally, i: int) -> int:
-    return sum(n for (_, accepted), n in tally.items() if accepted >= i)
-
-
-def _longest(measured: Measured) -> int:
-    """D, or more where an engine accepted more: `validate` must see it, not lose it."""
-    steps = (step.accepted or 0 for record in answered(measured) for step in record.steps)
-    return max(measured.cell.draft_length, max(steps, default=0))
-
-
-def _own(measured: Measured) -> list[tuple[str, str, float]]:
+def _own(measured: Measured) -> Clusters:
     """Each request's own AL over all its turns and repeats; requests without a step have none."""
-    totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0])
-    for record in answered(measured):
-        total = totals[record.request, record.category]
-        tokens, steps = tallied(record)
-        total[0] += tokens
-        total[1] += steps
-    return [(request, category, tokens / steps) for (request, category), (tokens, steps) in totals.items() if steps]
-
-
-def _one_hot(value: float, index: int, width: int) -> tuple[float, ...]:
-    """The value and a count of one in the columns of its category."""
-    row = [0.0] * (2 * width)
-    row[2 * index : 2 * index + 2] = value, 1.0
-    return tuple(row)
+    steps = steps_of(measured)
+    (tokens, passes), strata = steps.summed(steps.committed, steps.steps).sums.T, steps.strata
+    return Clusters((tokens[passes > 0] / passes[passes > 0])[:, None], strata[passes > 0])
 
 
 def _mean_of_means(sums: Sums) -> Sums:
-    """Mean over categories of Σ value / Σ count; a category that a draw left out is left out of its mean."""
-    values, counts = sums[0::2], sums[1::2]
+    """Mean over categories of Σ value / Σ count, values before counts; a category that a draw left out is left out of
+    its mean."""
+    values, counts = np.split(sums, 2)
     means = np.divide(values, counts, out=np.zeros_like(values), where=counts > 0)
     return np.asarray(means.sum(axis=0) / (counts > 0).sum(axis=0))
 

@@ -238,9 +238,10 @@ class Measurement:
     origin: Origin = "exact"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """A cell as it came back: what every metric is a pure function of."""
+    """A cell as it came back: what every metric is a pure function of. Equal to itself alone, so that what several
+    metrics share can be kept by it."""
 
     cell: Cell
     records: tuple[Record, ...]

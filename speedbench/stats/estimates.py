@@ -1,20 +1,18 @@
-"""Estimates as ratios of sums, with intervals that resample whole conversations; and which records they rest on."""
+"""Estimates as ratios of sums, with intervals that resample whole conversations."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speedbench.types import Measured, Measurement, Origin, Pass, Record
+from speedbench.types import Measurement, Origin, Record
 
 Sums = NDArray[np.float64]
 """Column sums: one row a column, one column a draw."""
@@ -24,9 +22,6 @@ Statistic = Callable[[Sums], Sums]
 UNAVAILABLE = Measurement(value=None, origin="unavailable")
 
 DRAWS = 2000
-
-REPEAT_STRIDE = 1000
-"""Pooling gives the records of repeat r the processes r·1000 + process, so that clocks and repeats stay apart."""
 
 
 class Share(NamedTuple):
@@ -39,73 +34,13 @@ class Share(NamedTuple):
     sums: tuple[float, ...]
 
 
-# ---- which records and passes an estimate rests on -----------------------------------------------------------------
+class Clusters(NamedTuple):
+    """The same added up by resampling unit, in the order of strata and names."""
 
-_COMMITTED = attrgetter("committed")
-_RANK: tuple[Origin, ...] = ("exact", "derived", "estimated", "unavailable")
-"""From the best to the worst."""
-
-
-def answered(measured: Measured) -> list[Record]:
-    """The records that ended well: failures are counted, and enter nothing else."""
-    return [record for record in measured.records if record.finish != "error"]
-
-
-def paired(measured: Measured, baseline: Measured) -> list[tuple[Record, Record]]:
-    """The same turn of the same request in the same repeat, answered in both arms."""
-    there = {_turn(record): record for record in answered(baseline)}
-    return [(record, there[_turn(record)]) for record in answered(measured) if _turn(record) in there]
-
-
-def timed_together(measured: Measured, baseline: Measured) -> list[tuple[Record, Record]]:
-    """Of these, the pairs of one process: a resume or another worker may be on another machine, and times of two
-    machines say nothing of a drafter."""
-    return [(ours, theirs) for ours, theirs in paired(measured, baseline) if ours.process == theirs.process]
-
-
-def _turn(record: Record) -> tuple[str, int, int]:
-    return record.request, record.turn, record.process // REPEAT_STRIDE
-
-
-def tallied(record: Record) -> tuple[int, float]:
-    """Σ committed and the steps they took, of single steps or of an engine's sums; zeros where neither was told."""
-    if record.counts is not None:
-        return record.counts.committed, record.counts.steps
-    return sum(map(_COMMITTED, record.steps)), len(record.steps)
-
-
-def untold(records: Iterable[Record], *names: str) -> bool:
-    """Whether an engine left one of these out of any step."""
-    reads = [attrgetter(name) for name in names]
-    return any(None in map(read, record.steps) for record in records for read in reads)
-
-
-def rests_on(records: Sequence[Record], told: Origin = "exact") -> Origin:
-    """The worst of what acceptance in these records rests on, and of `told`."""
-    own = {record.counts.origin if record.counts else record.told for record in records}
-    return max({told, *own, "estimated" if untold(records, "accepted") else "exact"}, key=_RANK.index)
-
-
-def decoded(record: Record) -> tuple[float, float]:
-    """Tokens after the first event, and the seconds they took; zeros where there is no such window."""
-    tokens = record.size - record.first_tokens
-    if record.first is None or record.last is None or record.last <= record.first or tokens <= 0:
-        return 0.0, 0.0
-    return tokens, record.last - record.first
-
-
-def stepped(record: Record) -> tuple[float, float]:
-    """Seconds after the first event, and the steps that fell into them: all but those of its own tokens."""
-    committed, steps = tallied(record)
-    if record.first is None or record.last is None or record.last <= record.first or not committed:
-        return 0.0, 0.0
-    late = max(0, record.size - max(1, record.first_tokens)) / committed
-    return record.last - record.first, steps * late
-
-
-def full_passes(measured: Measured) -> list[Pass]:
-    """The passes in which every place of the batch was taken."""
-    return [each for each in measured.passes if each.batch == measured.cell.concurrency]
+    sums: Sums
+    """One row a unit, one column a sum."""
+    strata: NDArray[np.intp]
+    """Of each unit, the rank of its stratum's name."""
 
 
 def shares(records: Iterable[Record], row: Callable[[Record], tuple[float, ...]]) -> list[Share]:
@@ -121,18 +56,18 @@ def block_shares(stratum: str, rows: Sequence[tuple[float, ...]], most: int = 20
 # ---- estimates -----------------------------------------------------------------------------------------------------
 
 
-def ratio_of_sums(parts: Iterable[Share], *, origin: Origin = "exact") -> Measurement:
+def ratio_of_sums(parts: Iterable[Share] | Clusters, *, origin: Origin = "exact") -> Measurement:
     """Σ first / Σ second, with its 95 % interval."""
     return estimate(parts, lambda sums: sums[0] / sums[1], origin=origin)
 
 
-def ratio_of_ratios(parts: Iterable[Share], *, origin: Origin = "derived") -> Measurement:
+def ratio_of_ratios(parts: Iterable[Share] | Clusters, *, origin: Origin = "derived") -> Measurement:
     """(Σ first / Σ second) / (Σ third / Σ fourth): two arms over the same clusters, resampled together."""
     return estimate(parts, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]), origin=origin)
 
 
 def estimate(
-    parts: Iterable[Share],
+    parts: Iterable[Share] | Clusters,
     statistic: Statistic,
     *,
     origin: Origin,
@@ -145,7 +80,7 @@ def estimate(
     `n` is the number of clusters unless given. With fewer than two clusters, or a draw that is undefined because an arm
     has only one, there is no interval.
     """
-    values, sizes = _clusters(parts)
+    values, sizes = _told(parts if isinstance(parts, Clusters) else _clusters(parts))
     if not sizes:
         return UNAVAILABLE
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -195,38 +130,39 @@ def _interval(
 ) -> tuple[float | None, float | None]:
     if len(values) < 2:
         return None, None
-    drawn = statistic((_counts(sizes, draws, seed) @ values).T)
+    drawn = statistic(values.T @ _counts(sizes, draws, seed).T)
     if not np.isfinite(drawn).all():
         return None, None
     low, high = np.percentile(drawn, (2.5, 97.5))
     return float(low), float(high)
 
 
-def _clusters(parts: Iterable[Share]) -> tuple[Sums, tuple[int, ...]]:
-    """Sums by cluster, sorted, so that the order of records changes nothing; and the sizes of the strata.
-
-    A cluster that adds nothing to any sum is no part of the estimate.
-    """
+def _clusters(parts: Iterable[Share]) -> Clusters:
+    """Sorted, so that the order of records changes nothing."""
     totals: dict[tuple[str, str], tuple[float, ...]] = {}
     for cluster, stratum, sums in parts:
         before = totals.get((stratum, cluster))
         totals[stratum, cluster] = sums if before is None else tuple(a + b for a, b in zip(before, sums, strict=True))
-    keys = [key for key, sums in totals.items() if any(sums)]
-    strata = _merged([stratum for stratum, _ in keys])
-    order = sorted(range(len(keys)), key=lambda i: (strata[i], keys[i]))
-    sizes = Counter(strata)
-    rows = np.asarray([totals[keys[i]] for i in order], dtype=np.float64)
-    return rows, tuple(sizes[stratum] for stratum in sorted(sizes))
+    keys = sorted(totals)
+    ranks = {stratum: rank for rank, stratum in enumerate(dict.fromkeys(stratum for stratum, _ in keys))}
+    rows = np.asarray([totals[key] for key in keys], dtype=np.float64).reshape(len(keys), -1 if keys else 0)
+    return Clusters(rows, np.fromiter((ranks[stratum] for stratum, _ in keys), np.intp))
 
 
-def _merged(strata: Sequence[str]) -> list[str]:
-    """Strata of one cluster would not vary at all, so they go together; a single one joins the largest stratum."""
-    sizes = Counter(strata)
-    lone = {stratum for stratum, size in sizes.items() if size == 1}
-    if not lone:
-        return list(strata)
-    into = min(lone) if len(lone) > 1 else max(sorted(sizes), key=sizes.__getitem__)
-    return [into if stratum in lone else stratum for stratum in strata]
+def _told(clusters: Clusters) -> tuple[Sums, tuple[int, ...]]:
+    """The sums by stratum, and the sizes of the strata. A cluster that adds nothing to any sum is no part of them.
+
+    Strata of one cluster would not vary at all, so they go together; a single one joins the largest stratum.
+    """
+    some = clusters.sums.any(axis=1)
+    rows, strata = clusters.sums[some], clusters.strata[some]
+    sizes = np.bincount(strata)
+    lone = np.flatnonzero(sizes == 1)
+    if len(lone):
+        into = lone[0] if len(lone) > 1 else np.argmax(sizes)
+        strata = np.where(sizes[strata] == 1, into, strata)
+        sizes = np.bincount(strata)
+    return rows[np.argsort(strata, kind="stable")], tuple(sizes[sizes > 0].tolist())
 
 
 @lru_cache(maxsize=8)
@@ -238,16 +174,16 @@ def _counts(sizes: tuple[int, ...], draws: int, seed: int) -> Sums:
     data, §3). Raw bits of the generator: numpy promises that these never change, so an interval can be recomputed
     years later.
     """
-    raw = np.random.PCG64(seed)
-    return np.hstack([_drawn(raw, size, draws) for size in sizes])
-
-
-def _drawn(raw: np.random.PCG64, size: int, draws: int) -> Sums:
-    taken = max(1, size - 1)
-    picks = np.asarray(raw.random_raw(draws * taken) % np.uint64(size), dtype=np.int64).reshape(draws, taken)
-    flat = (picks + size * np.arange(draws)[:, None]).ravel()
-    counts = np.bincount(flat, minlength=draws * size).reshape(draws, size)
-    return np.asarray(counts * (size / taken), dtype=np.float64)
+    raw, found, at = np.random.PCG64(seed), np.empty((draws, sum(sizes))), 0
+    for size in sizes:
+        taken = max(1, size - 1)
+        picks = np.asarray(raw.random_raw(draws * taken)).reshape(draws, taken)
+        picks %= np.uint64(size)
+        picks += np.uint64(size) * np.arange(draws, dtype=np.uint64)[:, None]
+        counts = np.bincount(picks.view(np.int64).ravel(), minlength=draws * size).reshape(draws, size)
+        np.multiply(counts, size / taken, out=found[:, at : at + size])
+        at += size
+    return found
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:
