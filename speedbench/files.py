@@ -60,7 +60,7 @@ def finite(tree: Any) -> Any:
 def loads(text: str | bytes) -> Any:
     """Strict JSON back; raises `ValueError`, also for NaN, infinity, endless nesting and bytes that are not UTF-8."""
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_number)
+        return _STRICT.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -79,6 +79,10 @@ def _number(text: str) -> float:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of strict JSON")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_number)
+"""Once for all lines: json.loads would make one for each."""
 
 
 def write_whole(path: Path, text: str) -> None:

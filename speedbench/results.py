@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -272,10 +273,23 @@ def load(path: Path) -> Run:
     """A run with all that was measured so far; cells that were not begun are absent."""
     found = read_document(path)
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
-    measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
+    with _uncollected():
+        measured = tuple(load_cell(path, cell) for cell in cells if (path / safe(cell.key)).is_dir())
     warned = {each.cell.key: _warned(path / safe(each.cell.key)) for each in measured}
     noise = _noise(path, [each.cell for each in measured])
     return Run(path=path, document=found, measured=measured, noise=noise, warned=warned)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read has no cycles, and Python would look for them in all of it again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _noise(path: Path, cells: Sequence[Cell]) -> tuple[float, ...]:

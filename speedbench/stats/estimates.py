@@ -47,9 +47,9 @@ def shares(records: Iterable[Record], row: Callable[[Record], tuple[float, ...]]
     return [Share(record.request, record.category, row(record)) for record in records]
 
 
-def block_shares(stratum: str, rows: Sequence[tuple[float, ...]], most: int = 20) -> list[Share]:
+def block_shares(stratum: str, rows: Sequence[tuple[float, ...]] | Sums, most: int = 20) -> list[Share]:
     """Rows in time order as at most `most` runs of neighbours: what follows closely is alike, so runs are resampled."""
-    runs = np.array_split(np.asarray(rows, dtype=np.float64), min(most, len(rows))) if rows else []
+    runs = np.array_split(np.asarray(rows, dtype=np.float64), min(most, len(rows))) if len(rows) else []
     return [Share(f"{i:04d}", stratum, tuple(run.sum(axis=0).tolist())) for i, run in enumerate(runs)]
 
 
