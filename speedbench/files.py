@@ -63,7 +63,7 @@ def loads(text: str | bytes) -> Any:
     """Strict JSON back; raises `ValueError`, also for NaN, infinity, a key that stands twice, endless nesting and bytes
     that are not UTF-8."""
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_number, object_pairs_hook=once)
+        return _STRICT.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -92,6 +92,10 @@ def _number(text: str) -> float:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of strict JSON")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_number, object_pairs_hook=once)
+"""Once for all lines: json.loads would make one for each."""
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -257,14 +258,27 @@ def load(path: Path) -> Run:
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
     asked = [read(_DRAFTING, each, f"{path / 'run.json'}: config.draftings") for each in found["config"]["draftings"]]
     by_label = {each.label: each for each in asked}
-    measured = tuple(
-        replace(load_cell(path, cell), drafting=by_label.get(cell.drafter))
-        for cell in cells
-        if (path / safe(cell.key)).is_dir()
-    )
+    with _uncollected():
+        measured = tuple(
+            replace(load_cell(path, cell), drafting=by_label.get(cell.drafter))
+            for cell in cells
+            if (path / safe(cell.key)).is_dir()
+        )
     warned = {each.cell.key: _warned(path / safe(each.cell.key)) for each in measured}
     noise = _noise(path, [each.cell for each in measured])
     return Run(path=path, document=found, measured=measured, noise=noise, warned=warned)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read has no cycles, and Python would look for them in all of it again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _noise(path: Path, cells: Sequence[Cell]) -> tuple[float, ...]:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from speedbench import plugins
 from speedbench.compare.estimate import RATES, Arm, blocks, change, unpaired
 from speedbench.metrics.acceptance import al
-from speedbench.stats import UNAVAILABLE, _t_quantile, jackknife
+from speedbench.stats import UNAVAILABLE, jackknife
+from speedbench.stats.estimates import _t_quantile
 from speedbench.types import Measured, Measurement, Metric, Record
 
 

@@ -14,6 +14,8 @@ from scripts import Bench
 from speedbench.errors import UserError
 from speedbench.interchange.foreign import Figure, read
 
+FOREIGN = Path(__file__).parent / "fixtures" / "foreign"
+
 VLLM: dict[str, Any] = {
     "date": "20261130-010203", "backend": "vllm", "model_id": "m", "num_prompts": 4, "request_rate": "inf",
     "duration": 10.0, "completed": 4, "failed": 0, "total_input_tokens": 100, "total_output_tokens": 400,
@@ -103,6 +105,50 @@ def test_specdec_bench_over_turns_says_so(tmp_path: Path) -> None:
     assert found(kept(tmp_path, by_turn))["al_per_request"].definition.startswith("mean over turns")
 
 
+def written(name: str) -> dict[str, Figure]:
+    """What a tool itself wrote (fixtures/foreign/README.md)."""
+    return found(FOREIGN / name)
+
+
+def test_a_file_of_vllm_bench_serve_is_read_whole() -> None:
+    figures = written("vllm-bench-serve.json")  # the last of two runs
+    accepted, drafts = 63, 27
+    assert figures["al_drafted"].value == pytest.approx(1 + accepted / drafts)
+    assert figures["acceptance_rate"].value == pytest.approx(accepted / (3 * drafts))
+    marginal = [figures[f"accepted_at_marginal[{i}]"].value for i in (1, 2, 3)]
+    assert sum(marginal) == pytest.approx(accepted / drafts)
+    assert figures["output_tps"].value == pytest.approx(288 / 35.9125839)
+    assert figures["output_tps"].source.startswith(f"{FOREIGN / 'vllm-bench-serve.json'}[1]: ")
+    ttft = [figures[f"ttft_{rank}"].value for rank in ("p50", "p90", "p99")]
+    assert ttft == sorted(ttft)
+    assert {f"{wait}_p90" for wait in ("ttft", "tpot", "inter_event")} < figures.keys()
+    assert figures["failed_requests"].value == 0
+
+
+def test_a_file_of_aiperf_is_read_whole() -> None:
+    figures = written("aiperf.json")
+    counts = {0: 116, 1: 51, 2: 32, 3: 188}
+    steps, accepted = sum(counts.values()), sum(i * n for i, n in counts.items())
+    assert figures["al_drafted"].value == pytest.approx(1 + accepted / steps)
+    assert figures["acceptance_rate"].value == pytest.approx(accepted / (3 * steps), rel=1e-4)
+    assert [figures[f"accepted_histogram[{i}]"].value for i in counts] == [n / steps for n in counts.values()]
+    waits = [figures[f"{wait}_{rank}"].value for wait in ("ttft", "tpot", "inter_event") for rank in ("mean", "p90")]
+    assert all(0.01 < wait < 3 for wait in waits)  # seconds
+
+
+def test_files_of_specdec_bench_are_read_whole() -> None:
+    by_turn, by_conversation = written("specdec-acceptance-turns.json"), written("specdec-acceptance-mtbench.json")
+    assert by_turn["al_per_request"].definition.startswith("mean over turns")
+    assert by_conversation["al_per_request"].definition.startswith("mean over conversations")
+    assert by_conversation["al_macro"].value == pytest.approx(2.04, abs=1e-3)
+    chunks = {1: 143, 2: 75, 3: 45, 4: 53}
+    assert by_conversation["al"].value == sum(length * n for length, n in chunks.items()) / 316
+    assert by_conversation["accepted_at_marginal[3]"].value == pytest.approx(53 / 316)
+    assert by_conversation["accepted_at_conditional[3]"].value == pytest.approx(53 / (45 + 53))
+    timing = written("specdec-timing.json")
+    assert {"output_tps", "ttft_mean", "ttft_p50", "decode_tps", "inter_event_mean"} == timing.keys()
+
+
 def test_times_that_are_text_are_numbers_and_nan_is_unknown(tmp_path: Path) -> None:
     figures = found(kept(tmp_path, [TIMING]))
     assert (figures["output_tps"].value, figures["ttft_mean"].value, figures["ttft_p50"].value) == (200.5, 0.15, 0.125)
@@ -147,6 +193,7 @@ def test_the_table_and_the_json_show_metric_value_definition_and_source(bench: B
         ({**VLLM, "total_output_tokens_retokenized": 1}, "looks like a file of SGLang's bench_serving, which is not"),
         ({"benchmarks": []}, "looks like a file of GuideLLM"),
         ({"Request_AR": {}}, "looks like a file of an older specdec_bench"),
+        ([{"AA Output TPS": 1.0}], "looks like a file of specdec_bench's aa_timing"),
         ({**VLLM, "output_throughput": "<b>fast</b>"}, "output_throughput: should be a number (got '<b>fast</b>')"),
         ({**VLLM, "output_throughput": True}, "output_throughput: should be a number (got 'True')"),
         ({**ACCEPTANCE, "Acceptance_Length_Histogram": {"a": 1}}, "should have whole numbers for keys (got 'a')"),

@@ -1,6 +1,7 @@
 """What other tools' result files hold: how each is told by its keys, and what its numbers are by their definition.
 
-Read in specdec_bench of Model-Optimizer (its metrics/), aiperf 0.13 and vllm 0.33 (benchmarks/serve.py).
+Read in specdec_bench of Model-Optimizer (its metrics/), aiperf 0.13 and vllm 0.33 (benchmarks/serve.py), and tried on
+what they write (tests/fixtures/foreign).
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -86,6 +87,24 @@ def _list(document: Document, key: str) -> list[float | None]:
     return [_number(each, key) for each in found] if isinstance(found, list) else []
 
 
+_RANKS = {"mean": "unweighted mean", "p50": "median", "p90": "percentile 90", "p99": "percentile 99"}
+_WAITS = {
+    "ttft": "over requests of the time to the first chunk",
+    "tpot": "over requests of (latency − ttft) / (tokens − 1)",
+    "inter_event": "of the gaps between chunks, which may carry several tokens",
+}
+
+
+def _waits(form: str, median: str, *, mean: str = "mean", **names: str) -> list[_Key]:
+    """Milliseconds of each rank of each wait, under a tool's names for both."""
+    ranks = {"mean": mean, "p50": median}
+    return [
+        _Key(f"{ours}_{rank}", form.format(name=name, rank=ranks.get(rank, rank)), 1e-3, f"{said} {_WAITS[ours]}")
+        for ours, name in names.items()
+        for rank, said in _RANKS.items()
+    ]
+
+
 # ---- vllm bench serve ------------------------------------------------------------------------------------------------
 
 _VLLM = (
@@ -95,15 +114,7 @@ _VLLM = (
     _Key("output_tps", "output_throughput", 1, "Σ output tokens / seconds of the whole benchmark, its beginning, "
          "prefills and end included"),
     _Key("failed_requests", "failed", 1, "requests that failed"),
-    _Key("ttft_mean", "mean_ttft_ms", 1e-3, "mean over requests of the time to the first chunk"),
-    _Key("ttft_p50", "median_ttft_ms", 1e-3, "median over requests of the time to the first chunk"),
-    _Key("ttft_p99", "p99_ttft_ms", 1e-3, "percentile 99 over requests of the time to the first chunk"),
-    _Key("tpot_mean", "mean_tpot_ms", 1e-3, "unweighted mean over requests of (latency − ttft) / (tokens − 1)"),
-    _Key("tpot_p50", "median_tpot_ms", 1e-3, "median over requests of (latency − ttft) / (tokens − 1)"),
-    _Key("tpot_p99", "p99_tpot_ms", 1e-3, "percentile 99 over requests of (latency − ttft) / (tokens − 1)"),
-    _Key("inter_event_mean", "mean_itl_ms", 1e-3, "mean gap between chunks, which may carry several tokens"),
-    _Key("inter_event_p50", "median_itl_ms", 1e-3, "median gap between chunks, which may carry several tokens"),
-    _Key("inter_event_p99", "p99_itl_ms", 1e-3, "percentile 99 of gaps between chunks, which may carry several tokens"),
+    *_waits("{rank}_{name}_ms", "median", ttft="ttft", tpot="tpot", inter_event="itl"),
 )  # fmt: skip
 
 
@@ -124,13 +135,8 @@ _AIPERF = (
     _Key("acceptance_rate", "spec_decode_overall_draft_acceptance_rate/avg", 0.01, "Σ accepted / Σ proposed"),
     _Key("output_tps", "output_token_throughput/avg", 1, "Σ output tokens / seconds of the benchmark"),
     _Key("failed_requests", "error_request_count/avg", 1, "requests that failed"),
-    *(_Key(f"ttft_{ours}", f"time_to_first_token/{theirs}", 1e-3, f"{said} over requests, to the first chunk")
-      for ours, theirs, said in (("mean", "avg", "mean"), ("p50", "p50", "median"), ("p90", "p90", "percentile 90"),
-                                 ("p99", "p99", "percentile 99"))),
-    *(_Key(f"tpot_{ours}", f"inter_token_latency/{theirs}", 1e-3,
-           f"{said} over requests of (latency − ttft) / (tokens − 1)")
-      for ours, theirs, said in (("mean", "avg", "unweighted mean"), ("p50", "p50", "median"),
-                                 ("p90", "p90", "percentile 90"), ("p99", "p99", "percentile 99"))),
+    *_waits("{name}/{rank}", "p50", mean="avg", ttft="time_to_first_token", tpot="inter_token_latency",
+            inter_event="inter_chunk_latency"),
 )  # fmt: skip
 
 
@@ -158,7 +164,10 @@ def _shares(counts: Mapping[int, float], key: str, said: str) -> Iterator[tuple[
 
 # ---- specdec_bench ---------------------------------------------------------------------------------------------------
 
-_CHUNKS = "a stream's chunks for steps, the prefill's too unless its version trims them, and two merged are one"
+_CHUNKS = (
+    "a stream's chunks for steps, the prefill's too unless its version trims them, two merged are one, and vLLM's end "
+    "token is left out"
+)
 
 _TIMING = (
     _Key("output_tps", "Output TPS", 1, "Σ tokens / (last arrival − first request), beginning and end included"),
@@ -233,5 +242,6 @@ OTHERS = {
     "GuideLLM": "benchmarks",
     "speedbench itself (see: speedbench show, speedbench compare)": "recommendation",
     "an older specdec_bench, whose AR are lengths": "Request_AR",
+    "specdec_bench's aa_timing, whose tokens are another tokenizer's": "AA Output TPS",
 }
 """Tools whose files are recognised, by a key of theirs, and not read."""

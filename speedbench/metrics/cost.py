@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import attrgetter
+
+import numpy as np
 
 from speedbench.serving.ladder import plain_pass, told
-from speedbench.stats import UNAVAILABLE, block_shares, estimate, full_passes
+from speedbench.stats import UNAVAILABLE, Sums, block_shares, estimate, full_passes
 from speedbench.types import Measured, Measurement, Metric, Pass, PassCost
 
 Seconds = Callable[[Pass], float | None]
@@ -35,13 +39,12 @@ def t_other(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]
 
 def t_pass(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Mean seconds of a whole pass."""
-    return {"t_pass": _mean(measured, lambda each: each.seconds, lambda cost: cost.t_step)}
+    return {"t_pass": _mean(measured, _seconds, lambda cost: cost.t_step)}
 
 
 def other_share(measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
     """Σ other / Σ (draft + verify + other)."""
-    rows = _known([(each.other, each.seconds) for each in full_passes(measured)])
-    return {"other_share": estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))}
+    return {"other_share": _ratio(_rows(_column(measured, _other), _column(measured, _seconds)))}
 
 
 def t_baseline(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
@@ -63,19 +66,10 @@ def verify_overhead(measured: Measured, baseline: Measured | None) -> Mapping[st
 
 def break_even_al(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """verify_overhead + draft_overhead: the acceptance length above which speculation pays."""
-    return {"break_even_al": _against(measured, baseline, lambda each: each.priced, lambda cost: cost.priced, _plain)}
+    return {"break_even_al": _against(measured, baseline, _priced, lambda cost: cost.priced, _plain)}
 
 
-def _draft(each: Pass) -> float | None:
-    return each.draft
-
-
-def _verify(each: Pass) -> float | None:
-    return each.verify
-
-
-def _other(each: Pass) -> float | None:
-    return each.other
+_draft, _verify, _other, _seconds, _priced = map(attrgetter, ("draft", "verify", "other", "seconds", "priced"))
 
 
 def _plain(each: Pass) -> float | None:
@@ -83,18 +77,32 @@ def _plain(each: Pass) -> float | None:
     return each.verify if each.verify is not None else each.whole
 
 
-def _known(rows: Sequence[tuple[float | None, ...]]) -> list[tuple[float, ...]]:
-    """The rows, or none of them where one lacks a number."""
-    known = [tuple(value for value in row if value is not None) for row in rows]
-    return known if all(len(ours) == len(row) for ours, row in zip(known, rows, strict=True)) else []
+@lru_cache(maxsize=8)
+def _column(measured: Measured, of: Seconds) -> Sums:
+    """Of every pass at full batch; NaN is not told."""
+    return np.array(list(map(of, full_passes(measured))), dtype=np.float64)
+
+
+def _rows(*columns: Sums) -> Sums:
+    """One row a pass; none where one lacks a number."""
+    rows = np.stack(columns, axis=1)
+    return rows[:0] if np.isnan(rows).any() else rows
+
+
+def _counted(measured: Measured, seconds: Seconds) -> Sums:
+    """Each pass's seconds, and 1."""
+    column = _column(measured, seconds)
+    return _rows(column, np.ones_like(column))
+
+
+def _ratio(rows: Sums) -> Measurement:
+    return estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))
 
 
 def _mean(measured: Measured, seconds: Seconds, told_by: Told | None = None) -> Measurement:
     """Σ seconds / passes at full batch; unavailable where the batch was never full, or the engine does not say."""
-    rows = _known([(seconds(each), 1.0) for each in full_passes(measured)])
-    if not rows and told_by is not None:
-        return _told(told(measured), told_by)
-    return estimate(block_shares("cell", rows), lambda s: s[0] / s[1], origin="derived", n=len(rows))
+    rows = _counted(measured, seconds)
+    return _ratio(rows) if len(rows) or told_by is None else _told(told(measured), told_by)
 
 
 def _told(cost: PassCost | None, by: Told, over: float = 1.0) -> Measurement:
@@ -110,13 +118,15 @@ def _against(
     """Mean seconds of the cell / mean verify seconds of the baseline, each resampled by itself."""
     if baseline is None:
         return UNAVAILABLE
-    ours = _known([(seconds(each), 1.0, 0.0, 0.0) for each in full_passes(measured)])
-    theirs = _known([(0.0, 0.0, theirs_by(each), 1.0) for each in full_passes(baseline)])
-    if not ours or not theirs:
+    ours, theirs = _counted(measured, seconds), _counted(baseline, theirs_by)
+    if not len(ours) or not len(theirs):
         cost = told(measured)
         over = plain_pass(cost, baseline)
         return _told(cost, told_by, over) if over else UNAVAILABLE
-    parts = [*block_shares("cell", ours), *block_shares("baseline", theirs)]
+    parts = [
+        *block_shares("cell", np.pad(ours, ((0, 0), (0, 2)))),
+        *block_shares("baseline", np.pad(theirs, ((0, 0), (2, 0)))),
+    ]
     return estimate(parts, lambda s: (s[0] / s[1]) / (s[2] / s[3]), origin="derived", n=len(ours))
 
 

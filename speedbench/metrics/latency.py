@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 
-from speedbench.stats import UNAVAILABLE, answered, percentile, ratio_of_sums, shares
+from speedbench.stats import UNAVAILABLE, Share, answered, percentile, ratio_of_sums
 from speedbench.types import Measured, Measurement, Metric, Record
 
 Waits = Callable[[Record], list[float]]
@@ -34,15 +34,21 @@ def inter_event(record: Record) -> list[float]:
     return [after - before for before, after in pairwise(known)] if len(known) == len(times) else []
 
 
+@lru_cache(maxsize=1)
+def _every(waits: Waits, measured: Measured) -> list[tuple[Record, list[float]]]:
+    return [(record, waits(record)) for record in answered(measured)]
+
+
 def _percentile(name: str, waits: Waits, q: float, measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
-    found = [(record, wait) for record in answered(measured) for wait in waits(record)]
-    value = percentile([wait for _, wait in found], q)
-    n = len({record.request for record, _ in found})
+    found = _every(waits, measured)
+    value = percentile([wait for _, some in found for wait in some], q)
+    n = len({record.request for record, some in found if some})
     return {name: UNAVAILABLE if value is None else Measurement(value=value, n=n, origin="derived")}
 
 
 def _mean(name: str, waits: Waits, measured: Measured, _: Measured | None) -> Mapping[str, Measurement]:
-    parts = shares(answered(measured), lambda record: (sum(waits(record)), len(waits(record))))
+    found = _every(waits, measured)
+    parts = [Share(record.request, record.category, (sum(some), len(some))) for record, some in found]
     return {name: ratio_of_sums(parts, origin="derived")}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from speedbench.serving.ladder import plain_pass, told
 from speedbench.stats import (
@@ -29,6 +30,7 @@ Rate = Callable[[Record], tuple[float, float]]
 """Tokens and seconds of a record; zeros where it has no such window."""
 
 
+@lru_cache(maxsize=1)
 def speedup(measured: Measured, baseline: Measured | None) -> Mapping[str, Measurement]:
     """decode_tps of the cell / decode_tps of the baseline, each a ratio of sums over the turns answered in both."""
     return {"speedup": ratio_of_ratios(_pairs(measured, baseline, decoded))}
@@ -77,6 +79,7 @@ def _answered(record: Record) -> tuple[float, float]:
     return record.size, record.last - record.sent
 
 
+@lru_cache(maxsize=1)
 def _formula(measured: Measured, baseline: Measured | None) -> Measurement:
     """Acceptance, the cell's passes and the baseline's are three samples, each resampled by itself."""
     if baseline is None:

@@ -275,9 +275,10 @@ class PassCost:
         return self.t_step if self.t_verify is None or self.t_draft is None else self.t_verify + self.t_draft
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """A cell as it came back: what every metric is a pure function of."""
+    """A cell as it came back: what every metric is a pure function of. Equal to itself alone, so that what several
+    metrics share can be kept by it."""
 
     cell: Cell
     records: tuple[Record, ...]
