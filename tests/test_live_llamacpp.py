@@ -57,6 +57,18 @@ def steps(measured: Measured) -> list[int]:
     return [0 if record.counts is None else record.counts.steps for record in measured.records]
 
 
+def test_a_prompt_too_long_for_a_slot_is_refused_before_anything_is_measured(bench: Bench, model: str) -> None:
+    before = ours()
+    bench.write("s.yaml", json.dumps(recipe(model)))
+    bench.task([{"id": "short", "turns": ["x"]}, {"id": "long", "turns": ["word " * 1500]}])
+    done = bench.run()
+    assert done.code == 2
+    assert "1 of 2 conversations could exceed the target's context of 1024 tokens, answers included: long (" in done.err
+    assert "name the runner's tokenizer" in done.err
+    assert not list(bench.out.rglob("records.jsonl"))
+    assert ours() == before
+
+
 def test_a_random_model_with_every_kind_of_draft(bench: Bench, model: str) -> None:
     before = ours()
     bench.write("s.yaml", json.dumps(recipe(model)))

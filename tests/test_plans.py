@@ -130,6 +130,24 @@ def test_graphs_reach_the_full_batch_of_one_plus_d_tokens() -> None:
 # ---- traps ----------------------------------------------------------------------------------------------------------
 
 
+def test_vllm_033_is_asked_for_the_passes_that_its_server_does_not_time() -> None:
+    both = plan("vllm", "mtp", 4, concurrency=8, version="0.33.0").timing
+    target, whole = both
+    # 8 sequences of 1 and of 1 + 4 tokens over equal prefixes; the length holds the query
+    assert [target[i + 1] for i, word in enumerate(target) if word == "--case"] == [
+        "plain=8*1@1024", "verify=8*5@1028:4",
+    ]  # fmt: skip
+    assert target[:3] == ("vllm", "bench", "forward")
+    assert target[-3:] == ("--exclude-drafter", "--output-json", "forward-mtp-d4-b8-target.json")
+    assert whole[-2:] == ("--output-json", "forward-mtp-d4-b8.json")
+    assert "--speculative-config" in whole
+    assert "--port" not in whole
+    assert len(plan("vllm", "ngram", 4, version="0.33.0").timing) == 1  # it would not time this drafter
+    assert plan("vllm", "none", 0, version="0.33.0").timing == plan("vllm", "mtp", 4, version="0.32.0").timing == ()
+    short = plan("vllm", "mtp", 4, version="0.33.0", told={"max_model_len": 100}).timing
+    assert any(word.endswith("*1@50") for word in short[0])
+
+
 def test_vllm_would_take_a_draft_by_its_name_whatever_the_method_says() -> None:
     with pytest.raises(UserError, match=r"would take the draft '/heads/eagle3/tiny' for eagle3 because of its name"):
         plan("vllm", "external", 4, {"model": "/heads/eagle3/tiny"})

@@ -315,3 +315,48 @@ def test_a_sweep_keeps_logs_and_warnings_with_the_result(tmp_path: Path) -> None
         "acceptance stats requested but not found",
     ]
     assert running(tmp_path / "pids") == []
+
+
+def sweep_of(*requests: Request) -> Sweep:
+    task = Task(name="t", title="T", version=1, licence="CC0-1.0", source="inline", where={})
+    runner = Runner(name="u", title="T", backend="b", model="m", engine={"patience": 60.0})
+    return Sweep(
+        task=task, requests=requests, runner=runner, draftings=(NGRAM,), lengths=(3,), concurrencies=(1,), repeats=1,
+        sampling=Sampling(max_tokens=8),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [4088, 4089])
+def test_what_is_too_long_for_a_server_that_had_to_be_started_ends_the_run_before_its_first_block(
+    tmp_path: Path, words: int
+) -> None:
+    requests = (talks("short")[0].request, Request(id="long", category="c", turns=("word " * words,)))
+    wanted, out = sweep_of(*requests), tmp_path / "out"
+    with Speaking() as server:
+
+        def started(drafting: Drafting, d: int, concurrency: int, port: int) -> LaunchPlan:
+            return program(url=server.url)  # a plan of a server to start, which is up
+
+        with served(wanted.runner, started) as session, writing(out, wanted.config(), {}, resume=False) as writer:
+            fits = session.fits(requests, 8)
+            assert [fit.most_tokens for fit in fits] == [None, None]
+            assert server.asked == []
+
+            def run() -> None:
+                sweeps.run(wanted, session, fits, writer, lambda cell, record: None)
+
+            if words + 8 > 4096:
+                with pytest.raises(
+                    UserError, match=r"1 of 2 conversations could exceed .* 4096 .*: long \(4097\); .* to"
+                ):
+                    run()
+                assert load(out).measured == ()
+            else:
+                run()
+                assert len(load(out).measured[0].records) == 2
+
+
+def test_a_server_that_is_not_there_yet_counts_nothing_and_is_no_error(tmp_path: Path) -> None:
+    with served(sweep_of().runner, lambda *_: replace(program(), mode="attach")) as session:
+        assert [fit.most_tokens for fit in session.fits([talks("r")[0].request], 8)] == [None]
+        assert session.context is None

