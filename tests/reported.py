@@ -97,6 +97,7 @@ class Page(HTMLParser):
         self.styles: list[str] = []
         self.tables: list[tuple[str, list[list[str]]]] = []
         self.words = ""
+        self._unseen: list[list[str]] = []
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -116,6 +117,8 @@ class Page(HTMLParser):
             self.tables.append(("", []))
         elif tag == "tr":
             self.tables[-1][1].append([])
+            if ("hidden", "") in attrs:
+                self._unseen.append(self.tables[-1][1][-1])
         elif tag in ("td", "th"):
             self.tables[-1][1][-1].append("")
 
@@ -140,9 +143,10 @@ class Page(HTMLParser):
             self.tables.append((caption + data, rows))
 
     def table(self, caption: str) -> list[dict[str, str]]:
-        """The rows of the table whose caption begins so, by heading."""
+        """The rows of the table whose caption begins so that are seen, by heading."""
         heads, *rows = next(rows for said, rows in self.tables if said.startswith(caption))
-        return [dict(zip(heads, row, strict=True)) for row in rows]
+        seen = [row for row in rows if not any(row is each for each in self._unseen)]
+        return [dict(zip(heads, row, strict=True)) for row in seen]
 
     @property
     def told(self) -> Any:

@@ -25,14 +25,23 @@ pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium here")
 HOSTILE = "</script><img src=x onerror='document.title=1'>"
 
 
-def opened(text: str, folder: Path) -> tuple[Page, str]:
+CLICK = """<script>
+addEventListener("load", () => document.querySelector("input[name=drafter][value=ngram]").click());
+</script></body></html>"""
+
+
+def opened(text: str, folder: Path, hidden: str = "") -> tuple[Page, str]:
     """The page as it stands after its script has run, and what the browser complained of."""
     file = folder / "page.html"
     file.write_text(text, encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--enable-logging=stderr"]
     off = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"]
     done = subprocess.run(
-        [BROWSER, *options, *off, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        [BROWSER, *options, *off, "--dump-dom", f"{file.as_uri()}#{hidden}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     return Page(done.stdout), "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
@@ -42,8 +51,31 @@ def test_every_chart_is_drawn_without_a_complaint(tmp_path: Path) -> None:
     assert complaints == ""
     assert ("html", "data-drawn", "yes") in found.attributes
     assert found.tags["svg"] == len(found.told["charts"]) >= 9
+    assert len(found.table("All cells")) == 10
     named = [said for tag, name, said in found.attributes if name == "aria-label" and said.startswith("B = 1. ")]
     assert len(named) >= 5
+
+
+def test_an_address_may_hide_a_drafter_a_length_and_a_batch(tmp_path: Path) -> None:
+    text = page("a title", sections([everything()]))
+    found, complaints = opened(text, tmp_path, "drafter=ngram&D=2&B=2&category=nothing")
+    assert complaints == ""
+    assert [(row["drafter"], row["D"], row["B"]) for row in found.table("All cells")] == [
+        ("none", "0", "1"),
+        ("eagle3", "1", "1"),
+    ]
+    assert "Some rows are hidden." in found.words
+    assert "category: all" in found.words
+    assert not [said for _, name, said in found.attributes if name == "aria-label" and said.startswith("B = 2")]
+
+
+def test_a_box_that_is_unticked_hides_at_once_and_stands_in_the_address(tmp_path: Path) -> None:
+    text = page("a title", sections([everything()]))
+    policy = text[text.index("<meta http-equiv") : text.index("<meta name")]
+    found, complaints = opened(text.replace(policy, "").rpartition("</body>")[0] + CLICK, tmp_path)
+    assert complaints == ""
+    assert "drafter: 2 of 3" in found.words
+    assert {row["drafter"] for row in found.table("All cells")} == {"none", "eagle3"}
 
 
 def test_hostile_names_and_one_point_are_drawn_and_do_nothing(tmp_path: Path) -> None:

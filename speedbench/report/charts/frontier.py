@@ -75,7 +75,7 @@ def _panel(subject: Subject, rows: Sequence[Row], title: str, unit: str) -> Pane
         base.mark_point(filled=True).encode(
             color=colour(subject.drafters, rows), shape=shape(subject.drafters, rows), opacity=strength
         ),
-        base.mark_text(style="words").transform_filter("datum.front").encode(text="label:N"),
+        over("front").mark_text(style="words").encode(x=x, y=y, text="label:N"),
     )
     return Panel(title=title, chart=chart, rows=rows, more={"front": front})
 

@@ -53,7 +53,7 @@ def _percent(shares: Sequence[float]) -> str:
 
 def _panel(title: str, kind: str, rows: Sequence[Row]) -> Panel:
     cells = list(dict.fromkeys(row["cell"] for row in rows))
-    shown = [{"cell": row["cell"], "i": row["i"], "share": row[kind], "text": f"{100 * row[kind]:.0f}"} for row in rows]
+    shown = [{**row, "share": row[kind], "text": f"{100 * row[kind]:.0f}"} for row in rows]
     base = alt.Chart().encode(
         x=alt.X("i:O", title="draft position i", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("cell:N", title=None, sort=cells, axis=alt.Axis(labelLimit=150)),

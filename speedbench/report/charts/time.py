@@ -55,7 +55,7 @@ def _reading(known: Sequence[Result]) -> str:
 def _panel(title: str, rows: Sequence[Row]) -> Panel:
     parts = list(PARTS.values())
     split = [
-        {"cell": row["cell"], "part": part, "ms": row[name], "rank": rank}
+        {**{key: row[key] for key in (*CELL, "cell")}, "part": part, "ms": row[name], "rank": rank}
         for row in rows
         for rank, (name, part) in enumerate(PARTS.items())
     ]
