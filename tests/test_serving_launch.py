@@ -228,8 +228,9 @@ def test_a_group_is_killed_only_after_it_was_asked(tmp_path: Path) -> None:
 
 
 PARENT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup would have it ignored
 sys.path.insert(0, sys.argv[1])
 from children import tiny
 from speedbench.serving.launch import Server
