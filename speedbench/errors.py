@@ -32,3 +32,8 @@ class Unsupported(UserError):
 
 class Missing(UserError):
     """A package or file that is not there, with the command that brings it."""
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """What a library's error says at first, cut to so many characters; the name of its class where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:most]

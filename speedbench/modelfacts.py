@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speedbench.content import folder
-from speedbench.errors import Missing, UnknownName, UserError
+from speedbench.errors import Missing, UnknownName, UserError, first_line
 from speedbench.types import Mixture, ModelFacts
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def _of_the_hub(name: str) -> Path:
     try:
         return Path(hf_hub_download(name, "config.json"))
     except Exception as error:  # many classes, by version; all mean that it is not to be had
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"no config.json of '{name}' from the hub or its cache: {first}") from None
+        raise UserError(f"no config.json of '{name}' from the hub or its cache: {first_line(error)}") from None
 
 
 # ---- counting -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speedbench.errors import Missing, UserError
+from speedbench.errors import Missing, UserError, first_line
 
 SCHEMA = 1
 MANIFEST, ROWS = "manifest.json", "rows.parquet"
@@ -115,7 +115,7 @@ def problems(where: Path) -> list[str]:
     try:
         rows = list(read(where))
     except (OSError, ValueError) as error:  # pyarrow's own errors are both
-        return [*wrong, f"{ROWS} does not read: {(str(error).strip().splitlines() or ['?'])[0]}"]
+        return [*wrong, f"{ROWS} does not read: {first_line(error)}"]
     hashes = [row_hash(row) for row in rows]
     wrong += [
         f"row {row['id']} was changed" for row, is_now in zip(rows, hashes, strict=True) if row["sha256"] != is_now

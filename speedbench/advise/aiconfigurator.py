@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from speedbench.advise.roofline import Deployment, Roofline
 from speedbench.costs.linear import Place, Refused
-from speedbench.errors import Missing, UnknownName, UserError
+from speedbench.errors import Missing, UnknownName, UserError, first_line
 from speedbench.types import Prefill, Priced
 
 ENGINES = ("trtllm", "vllm", "sglang")
@@ -86,7 +86,7 @@ def _asked(ask: Callable[..., float], *place: int) -> float:
     try:
         milliseconds = ask(*place)
     except Exception as error:  # many classes, none of them promised
-        raise Refused(f"AIConfigurator's tables do not tell it: {_first(error)}") from None
+        raise Refused(f"AIConfigurator's tables do not tell it: {first_line(error)}") from None
     if not milliseconds > 0:
         raise Refused(f"AIConfigurator's tables say {milliseconds} ms, which cannot be")
     return milliseconds / 1e3
@@ -125,9 +125,7 @@ def compiled(
                 **wide,
             )  # fmt: skip
         except Exception as error:  # many classes, none of them promised
-            raise UserError(f"{name} cannot price {on.facts.name}: {type(error).__name__}: {_first(error)}") from None
+            raise UserError(
+                f"{name} cannot price {on.facts.name}: {type(error).__name__}: {first_line(error)}"
+            ) from None
     return handle, name
-
-
-def _first(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -13,7 +13,7 @@ from typing import Any
 import submitit
 
 from speedbench.attendant import attend
-from speedbench.errors import UserError
+from speedbench.errors import UserError, first_line
 from speedbench.settings import at_least
 from speedbench.types import Ended, Settings
 
@@ -78,7 +78,7 @@ class _Workers:
         try:
             job = self._executor.submit(attend, list(words), str(log), self._python)
         except submitit.core.utils.FailedJobError as error:
-            raise UserError(f"sbatch refused the job: {_line(error)}") from None
+            raise UserError(f"sbatch refused the job: {first_line(error)}") from None
         self._begun.append(job)
         return _Job(job)
 
@@ -98,9 +98,5 @@ class _Job:
         try:
             code, said = self.job.result()
         except Exception as error:  # submitit raises whatever ended the job: killed, out of time, requeued
-            return Ended(code=None, said=_line(error))
+            return Ended(code=None, said=first_line(error))
         return Ended(code=code, said=said)
-
-
-def _line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
-from speedbench.errors import UserError
+from speedbench.errors import UserError, first_line
 from speedbench.types import Request
 
 
@@ -26,8 +26,7 @@ class Chat:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(home, trust_remote_code=trust_remote_code)
             template = self.tokenizer.get_chat_template() if self.tokenizer.chat_template else None
         except (ValueError, OSError, ImportError) as error:
-            said = (str(error).strip().splitlines() or [""])[0]
-            raise UserError(f"transformers cannot read the tokenizer of '{home}': {said}") from None
+            raise UserError(f"transformers cannot read the tokenizer of '{home}': {first_line(error)}") from None
         self.template_sha = None if template is None else hashlib.sha256(template.encode()).hexdigest()[:16]
         self.warnings: list[str] = []
         self.stops = self._stops(home, vocab)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from speedbench.errors import UserError
+from speedbench.errors import UserError, first_line
 from speedbench.native.chat import Chat, sha
 from speedbench.types import Fit, Request
 
@@ -102,8 +102,7 @@ def _home(tokenizer: str) -> Path:
     try:
         return Path(snapshot_download(**want))
     except Exception as error:  # of huggingface_hub and of whichever client its version has
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"runner.tokenizer: '{tokenizer}' was not to be had: {said}") from None
+        raise UserError(f"runner.tokenizer: '{tokenizer}' was not to be had: {first_line(error)}") from None
 
 
 def _messages(request: Request, answers: int) -> list[dict[str, str]]:

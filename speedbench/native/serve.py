@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speedbench.errors import UserError
+from speedbench.errors import UserError, first_line
 from speedbench.native.chat import Chat, sha
 from speedbench.native.decode import Decoder, Stepped, cut
 from speedbench.native.proposer import Row
@@ -151,8 +151,7 @@ class NativeEngine:
     def _failed(self, talk: _Talk, error: BaseException) -> Record:
         if talk.row is not None and self._decoder.rows[talk.row.index] is talk.row:
             self._decoder.release(talk.row)
-        message = (str(error).strip().splitlines() or [""])[0]
-        return self._record(talk, (), "error", None, f"{type(error).__name__}: {message}")
+        return self._record(talk, (), "error", None, f"{type(error).__name__}: {first_line(error)}")
 
     def _record(
         self, talk: _Talk, output: tuple[int, ...], finish: Finish, last: float | None, error: str | None = None

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from speedbench.content import located
-from speedbench.errors import Missing, UserError
+from speedbench.errors import Missing, UserError, first_line
 from speedbench.native.lean import LeanTarget, fits
 from speedbench.native.rope import scaled
 from speedbench.native.target import Target, TransformersTarget, refuse_state
@@ -129,7 +129,7 @@ def _from_hub(model: str) -> Path:
         if status:
             raise Missing(f"model '{model}': {_HUB_SAYS.get(status, f'the hub answered {status}')}") from None
         raise Missing(
-            f"model '{model}' is not in the local hub cache and the hub did not answer ({_short(error)}); {todo}"
+            f"model '{model}' is not in the local hub cache and the hub did not answer ({first_line(error)}); {todo}"
         ) from None
 
 
@@ -157,10 +157,6 @@ _HUB_SAYS = {
     404: "the hub knows no such model or revision; check the spelling",
     429: "the hub asks for fewer requests; wait a minute and try again",
 }
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def _converted(gguf: Path) -> Path:
@@ -255,7 +251,7 @@ def target(
     try:
         config = AutoConfig.from_pretrained(home, trust_remote_code=trust_remote_code)
     except (ValueError, OSError, ImportError) as error:
-        raise UserError(f"transformers cannot read the config of '{home}': {_short(error)}") from None
+        raise UserError(f"transformers cannot read the config of '{home}': {first_line(error)}") from None
     if rope_scaling is not None:
         config = scaled(config, rope_scaling)
     refuse_state(config, (config.architectures or [config.model_type])[0])
@@ -272,7 +268,7 @@ def target(
             output_loading_info=True,
         )  # fmt: skip
     except (ValueError, OSError, ImportError) as error:
-        raise UserError(f"transformers cannot load '{home}': {_short(error)}") from None
+        raise UserError(f"transformers cannot load '{home}': {first_line(error)}") from None
     if told["missing_keys"]:
         raise UserError(f"'{home}' lacks tensors, first '{min(told['missing_keys'])}': the model is incomplete")
     return TransformersTarget(model.to(device))

@@ -30,10 +30,7 @@ Reading = Callable[[Sequence[Measured]], list[list[Share]]]
 
 def costed(measured: Sequence[Measured]) -> list[Measured]:
     """The cells, and with those whose passes are not split what others of their D, concurrency and repeat tell."""
-    return [
-        each if any(one.verify is not None for one in each.passes) else replace(each, cost=_cost(each, measured))
-        for each in measured
-    ]
+    return [each if (cost := _cost(each, measured)) is None else replace(each, cost=cost) for each in measured]
 
 
 def warnings(measured: Sequence[Measured]) -> list[str]:
@@ -46,9 +43,10 @@ def warnings(measured: Sequence[Measured]) -> list[str]:
 
 
 def _cost(measured: Measured, among: Sequence[Measured]) -> PassCost | None:
-    """By the best way that its siblings allow; None of a baseline."""
+    """By the best way that its siblings allow; None of a baseline, and where the engine splits its passes."""
     own, baseline = measured.drafting, baseline_of(measured, among)
-    if own is None or baseline is None or measured.cell.is_baseline:
+    is_split = any(one.verify is not None for one in measured.passes)
+    if own is None or baseline is None or measured.cell.is_baseline or is_split:
         return None
     beside = [(each, its) for each in among if (its := each.drafting) is not None and _alike(each, measured)]
     null = next((each for each, its in beside if its.mechanism == NULL != own.mechanism), None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from speedbench.errors import Missing, UserError
+from speedbench.errors import Missing, UserError, first_line
 from speedbench.prepared import FIX
 
 Row = dict[str, Any]
@@ -35,8 +35,7 @@ def rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
     try:
         yield from _parquet(path, columns) if path.name.endswith(".parquet") else _json(path)
     except (OSError, ValueError) as error:  # pyarrow's errors and those of JSON and UTF-8 are both
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path} does not read: {said}") from None
+        raise UserError(f"{path} does not read: {first_line(error)}") from None
 
 
 def by_key(files: Iterable[Path], key: str, wanted: set[str], columns: Sequence[str] | None = None) -> dict[str, Row]:

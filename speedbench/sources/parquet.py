@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from speedbench import catalog
-from speedbench.errors import UnknownName, UserError
+from speedbench.errors import UnknownName, UserError, first_line
 from speedbench.types import Settings
 
 KEYS = ("file",)
@@ -40,8 +40,7 @@ def rows(where: Settings, folder: str) -> Iterator[Mapping[str, Any]]:
     except (FileNotFoundError, KeyError):
         raise UserError(f"no file '{file}'") from None
     except (OSError, pyarrow.ArrowException) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{file} does not read as Parquet: {said}") from None
+        raise UserError(f"{file} does not read as Parquet: {first_line(error)}") from None
 
 
 def _plain(value: Any) -> Any:

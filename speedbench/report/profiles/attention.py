@@ -23,7 +23,7 @@ COLUMNS = {
 def draw(of: Profiled) -> Figure | str:
     kernels = sorted(of.study("attention"), key=lambda each: each.rows)
     if not kernels:
-        return "attention was not studied (`--gemm 0`, or no time was left)"
+        return "attention was not studied (--gemm 0, or no time was left)"
     rows = [_row(each) for each in kernels]
     by = of.profile.kernel_name or "an unknown kernel"
     panels = [_panel("Time", "us", "µs of one layer", rows), _panel("Throughput", "gflops", "GFLOPS", rows)]

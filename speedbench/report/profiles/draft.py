@@ -23,7 +23,7 @@ COLUMNS = {
 def draw(of: Profiled) -> Figure | str:
     drafted = [each for each in of.profile.timed if each.drafter is not None and each.draft is not None]
     if not drafted:
-        return "no drafter was timed; `speedbench profile --drafter` names some"
+        return "no drafter was timed; name some to speedbench profile --drafter"
     rows = [_row(of, each) for each in drafted]
     batches = [f"B={b}" for b in sorted({each.batch for each in drafted})]
     labels = list(dict.fromkeys(row["drafter"] for row in rows))

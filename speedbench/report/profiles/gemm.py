@@ -26,7 +26,7 @@ KNEE = 0.8
 def draw(of: Profiled) -> Figure | str:
     kernels, peaks = of.study("gemm"), of.profile.peaks
     if not kernels or peaks is None:
-        return "linear layers were not studied (`--gemm 0`, or no time was left)"
+        return "linear layers were not studied (--gemm 0, or no time was left)"
     rows = [_row(each, peaks) for each in kernels]
     size = of.profile.settings.get("gemm")
     panels = [

@@ -27,7 +27,7 @@ BOUNDS = ("memory", "compute")
 def draw(of: Profiled) -> Figure | str:
     rows = [row for study in STUDIES for row in _rows(of, study)]
     if not rows or of.profile.peaks is None:
-        return "no kernel was studied (`--gemm 0`, or no time was left)"
+        return "no kernel was studied (--gemm 0, or no time was left)"
     panels = [_panel(*STUDIES[study], some) for study in STUDIES if (some := _rows(of, study))]
     return Figure(reading=_reading(of.profile.peaks, rows), panels=panels, columns=COLUMNS, rows=rows)
 

@@ -98,8 +98,8 @@ def _panel(of: Profiled, title: str, rows: Sequence[Row], lines: Sequence[Row]) 
 
 CHART = Chart(
     title="T_verif against the tokens of a pass",
-    how="Points are measured, drafts given at no cost; bars are as long as the rounds' middle 80%. Dashed: the cost "
-    "model, whose terms are in the reading.",
+    how="Points are measured, drafts given at no cost; bars are as long as the rounds' middle 80%. Dashed, where a D "
+    "was timed at several B: the cost model, whose terms are in the reading.",
     place=10,
     draw=draw,
 )
