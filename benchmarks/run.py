@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from speedbench import task as tasks
+from speedbench.content import user_cache
 from speedbench.environment import snapshot
 from speedbench.measure import noise
 from speedbench.native import weights
@@ -40,7 +41,7 @@ def pruned(home: Path) -> Path:
 
     from safetensors.torch import load_file, save_file
 
-    out = weights.cache() / "models" / f"{home.name}-{len(DRAFT_LAYERS)}-layers"
+    out = user_cache() / "models" / f"{home.name}-{len(DRAFT_LAYERS)}-layers"
     if (out / "config.json").is_file():
         return out
     out.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,11 @@
-"""Where shipped content lies: all but the drafters inside the wheel, all of it beside the package in a checkout."""
+"""Where shipped content lies, all but the drafters inside the wheel, all of it beside the package in a checkout; and
+where what can be made again is kept."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,3 +31,10 @@ def located(path: Path) -> Path:
     if path.is_absolute() or path.parts[:1] != ("drafters",) or path.exists():
         return path
     return drafters().joinpath(*path.parts[1:])
+
+
+def user_cache() -> Path:
+    """Where things lie that can be made again: $SPEEDBENCH_CACHE, else the platform's user cache."""
+    if own := os.environ.get("SPEEDBENCH_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speedbench"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from speedbench.content import user_cache
 from speedbench.errors import Missing, UserError, first_line
 
 SCHEMA = 1
@@ -28,10 +29,7 @@ FIX = 'pip install "speedbench[data]"'
 
 def home() -> Path:
     """Where preparations lie: $SPEEDBENCH_DATA, else `data` in the user's cache."""
-    told, cache = os.environ.get("SPEEDBENCH_DATA"), os.environ.get("SPEEDBENCH_CACHE")
-    if told or cache:
-        return Path(told) if told else Path(str(cache)) / "data"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speedbench" / "data"
+    return Path(os.environ.get("SPEEDBENCH_DATA") or user_cache() / "data")
 
 
 def folder(name: str, config: str, *, compat: bool = False, base: Path | None = None) -> Path:

@@ -10,6 +10,7 @@ from base64 import b64encode
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from builders import measured, mismatch, passed, record
@@ -222,6 +223,18 @@ def test_no_number_is_nan_and_unknown_is_a_dash() -> None:
     found = made(subject(measured(answer(1, d=1, seconds=1.0), d=1), measured(d=0)))
     for _, rows in found.tables:
         assert not {"nan", "None", "inf", ""} & {text for row in rows[1:] for text in row[:-1]}
+
+
+def test_the_script_is_kept_once_made_and_the_same_where_it_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPEEDBENCH_CACHE", str(tmp_path))
+    fresh = bundle.__wrapped__()
+    (kept,) = (tmp_path / "report").iterdir()
+    kept.write_text("// the one that is there", "utf-8")
+    assert bundle.__wrapped__() == "// the one that is there"
+    monkeypatch.setenv("SPEEDBENCH_CACHE", str(kept))  # a file, in which no folder can be
+    assert bundle.__wrapped__() == fresh
 
 
 # ---- nothing is obeyed -----------------------------------------------------------------------------------------------

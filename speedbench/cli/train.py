@@ -43,6 +43,7 @@ def command(
     from speedbench import catalog
     from speedbench.cli.parse import names
     from speedbench.cli.tables import console
+    from speedbench.content import user_cache
     from speedbench.errors import Missing, UserError
 
     wanted, asked = catalog.runner(runner), names(drafter, "--drafter", "drafter", TRAINED)
@@ -53,11 +54,10 @@ def command(
     if not 1 <= tokens < 1e12 or not 0 < minutes < 1e6:
         raise UserError(f"--tokens from 1 and --minutes above 0 (got {tokens:g} and {minutes:g})")
     try:
-        from speedbench.native import weights
         from speedbench.native.training.course import Course, train
     except ModuleNotFoundError as error:
         raise Missing(f'training needs {error.name}; run: pip install "speedbench[native]"') from None
-    kept = Path(work) if work else weights.cache() / "training" / f"{wanted.name}-seed{seed}"
+    kept = Path(work) if work else user_cache() / "training" / f"{wanted.name}-seed{seed}"
     course = Course(
         model=wanted.model, dtype=wanted.engine.get("dtype", "float32"), drafters=tuple(asked), tokens=int(tokens),
         minutes=minutes, out=Path(out), work=kept, seed=seed, resume=resume, bfloat16=bfloat16,

