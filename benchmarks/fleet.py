@@ -4,11 +4,12 @@
     python benchmarks/fleet.py --drafter ngram -D 4 --limit 16 --minutes 1
 
 A profile is measured first, then every conversation is held at each concurrency, all waiting at the start and none
-coming after, so that the batch drains at the end. The simulator gets each request's true lengths in the order in which
-they were begun, the run's acceptance length, and of times the profile alone: what it must get right are passes of
-batches that grow and shrink, prefills in between, and contexts. `own times` is how far it is off when given the run's
-own mean pass of each batch and its prefills: the simulator's own error, however unsteady the machine. `pass` is a full
-batch's mean pass as measured and as the profile prices it; the noise probe at the end says how steady the machine was.
+coming after, so that the batch drains at the end. The simulator gets the true lengths of every conversation's turns in
+the order in which they were begun, the run's acceptance length, and of times the profile alone: what it must get right
+are passes of batches that grow and shrink, prefills in between, and contexts. `own times` is how far it is off when
+given the run's own mean pass of each batch and its prefills: the simulator's own error, however unsteady the machine.
+`pass` is a full batch's mean pass as measured and as the profile prices it; the noise probe at the end says how steady
+the machine was.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -56,7 +57,7 @@ class Bench:
         """A line of the table, and whether it is within the limit."""
         records, passes = self._served(drafting, draft_length, batch)
         records.sort(key=lambda each: each.sent)
-        sizes = [(float(each.prompt_tokens), float(each.size)) for each in records]
+        held = _conversations(records)
         ran = sum(each.size for each in records) / (max(each.last or 0.0 for each in records) - records[0].sent)
         curve = None if drafting is BASELINE else _curve(drafting, draft_length, records)
         rates = Rates(
@@ -66,9 +67,9 @@ class Bench:
         )  # fmt: skip
         al = curve.points[draft_length].value if curve else 1.0
         reading = filling(self.profile.prefills, None if curve is None else drafting.label)
-        said = serve(sizes, rates, reading, batch).output_tps
-        own = serve(sizes, _own_rate(passes, al), filling([_own_prefill(records)], None), batch).output_tps
-        priced = rates(batch, fmean(prompt + size / 2 for prompt, size in sizes))[0]
+        said = serve(held, rates, reading, batch).output_tps
+        own = serve(held, _own_rate(passes, al), filling([_own_prefill(records)], None), batch).output_tps
+        priced = rates(batch, fmean(each.prompt_tokens + each.size / 2 for each in records))[0]
         full = fmean(each.seconds or 0.0 for each in passes if each.batch == batch)
         name = f"{drafting.label} D={draft_length}" if curve else "none"
         return (
@@ -85,6 +86,14 @@ class Bench:
         if failed:
             raise SystemExit(f"a request failed: {failed[0]}")
         return records, [each for each in found if isinstance(each, Pass)]
+
+
+def _conversations(records: Sequence[Record]) -> list[list[tuple[float, float]]]:
+    """Prompt and output of every turn, by conversation, in the order in which they were begun."""
+    turns: dict[str, list[tuple[float, float]]] = {}
+    for each in records:
+        turns.setdefault(each.request, []).append((float(each.prompt_tokens), float(each.size)))
+    return list(turns.values())
 
 
 def _curve(drafting: Drafting, draft_length: int, records: Sequence[Record]) -> Curve:

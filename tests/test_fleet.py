@@ -93,11 +93,25 @@ def test_requests_given_all_at_once_are_served_to_their_end_in_their_order() -> 
     Both first prompts: 0.2 s. 5 passes end the first, 0.25; the third's prompt, 0.35, during which nobody decodes; 2
     passes end the third, 0.37; the second had 10 − 5 − 2 = 3 more: 0.40.
     """
-    found = serve([(100, 6), (100, 11), (100, 3)], flat, per_token(1e-3), 2)
+    found = serve([[(100, 6)], [(100, 11)], [(100, 3)]], flat, per_token(1e-3), 2)
     assert found.finished == 3
     assert found.output_tps == pytest.approx(20 / 0.40)
     assert found.decode_tps == pytest.approx(17 / 0.10)
     assert found.batch == pytest.approx((7 * 2 + 3) / 10)
+
+
+def test_a_conversations_turns_follow_one_another_in_its_row() -> None:
+    """Two rows, 10 ms a pass, prompts free. (11, then 11) and (6): 5 passes of two, 5 of one, then 10 of one: 0.20 s.
+
+    Were the turns three requests of their own, (11) and (11) would run side by side, and all end after 15 passes.
+    """
+    found = serve([[(1, 11), (1, 11)], [(1, 6)]], flat, FREE, 2)
+    assert found.finished == 3
+    assert found.output_tps == pytest.approx(28 / 0.20)
+    assert found.ttft_p95 == 0
+    apart = serve([[(1, 11)], [(1, 11)], [(1, 6)]], flat, FREE, 2)
+    assert apart.output_tps == pytest.approx(28 / 0.15)
+    assert serve([[(1, 1), (1, 1)]], flat, per_token(1e-3), 1).output_tps == pytest.approx(2 / 0.002)
 
 
 def test_a_pass_costs_what_its_context_costs() -> None:
@@ -106,9 +120,9 @@ def test_a_pass_costs_what_its_context_costs() -> None:
     def growing(batch: int, context: float) -> tuple[float, float]:
         return 1e-6 * context * batch, 1.0
 
-    found = serve([(100, 101)], growing, FREE, 1)
+    found = serve([[(100, 101)]], growing, FREE, 1)
     assert found.decode_tps == pytest.approx(100 / (100 * 151e-6), rel=0.005)
-    two = serve([(100, 101), (300, 101)], growing, FREE, 2)
+    two = serve([[(100, 101)], [(300, 101)]], growing, FREE, 2)
     assert two.decode_tps == pytest.approx(200 / (100 * (151e-6 + 351e-6)), rel=0.005)
 
 
@@ -116,7 +130,7 @@ def test_a_pass_costs_what_its_context_costs() -> None:
 @given(st.lists(st.integers(2, 200), min_size=40, max_size=40), st.floats(1.0, 6.0))
 def test_the_passes_of_many_requests_are_their_tokens_over_the_acceptance_length(outputs: list[int], al: float) -> None:
     """To wait for whole passes would add half a pass to each; a pooled AL has the cut of the last step in it."""
-    found = serve([(1, output) for output in outputs], lambda batch, context: (0.01, al), FREE, 1)
+    found = serve([[(1, output)] for output in outputs], lambda batch, context: (0.01, al), FREE, 1)
     tokens = sum(output - 1 for output in outputs)
     assert found.decode_tps is not None
     passes = tokens / found.decode_tps / 0.01

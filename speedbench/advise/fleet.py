@@ -8,7 +8,8 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,6 +73,8 @@ class _Request:
     output: float
     first: float = math.inf
     last: float = math.inf
+    then: _Request | None = field(default=None, kw_only=True)
+    """The conversation's next turn, which comes when this one ends and is held in its row."""
 
 
 class _Replica:
@@ -115,8 +118,7 @@ class _Replica:
         self.worked += spent
         request.first = self.now
         if request.output <= 1:
-            request.last = self.now
-            done.append(request)
+            self._end(request, done)
             return
         self._count += 1
         self._held += request.prompt + 1 - self._total
@@ -143,8 +145,14 @@ class _Replica:
             mark, _, request = heapq.heappop(self._live)
             self._held -= request.prompt + 1 - (mark - (request.output - 1))
             self.tokens -= self._total - mark  # what the last pass would have committed beyond its length, or short
-            request.last = self.now
-            done.append(request)
+            self._end(request, done)
+
+    def _end(self, request: _Request, done: list[_Request]) -> None:
+        request.last = self.now
+        done.append(request)
+        if request.then:
+            request.then.at = self.now
+            self.waiting.appendleft(request.then)
 
 
 def simulate(mix: Mix, rate: Rate, prefill: Filling, replicas: int) -> Served:
@@ -158,10 +166,17 @@ def simulate(mix: Mix, rate: Rate, prefill: Filling, replicas: int) -> Served:
     return _served(done, fleet)
 
 
-def serve(lengths: Sequence[tuple[float, float]], rate: Rate, prefill: Filling, rows: int) -> Served:
-    """One replica of so many rows given requests of these prompts and outputs all at once, served in their order."""
+def serve(conversations: Sequence[Sequence[tuple[float, float]]], rate: Rate, prefill: Filling, rows: int) -> Served:
+    """One replica of so many rows given conversations all at once, served in their order.
+
+    Of each the prompt and the output of every turn, one after the other in the same row.
+    """
     replica = _Replica(rate, prefill, rows)
-    replica.waiting.extend(_Request(0.0, *each) for each in lengths)
+    for turns in conversations:
+        asked = [_Request(0.0, *turn) for turn in turns]
+        for turn, after in pairwise(asked):
+            turn.then = after
+        replica.waiting.extend(asked[:1])
     return _served(replica.run(math.inf), [replica])
 
 
