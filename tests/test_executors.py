@@ -474,6 +474,32 @@ def test_a_job_says_to_slurm_what_it_needs(tmp_path: Path, monkeypatch: pytest.M
     assert "--exclusive" not in card
 
 
+@posix
+def test_where_slurm_keeps_no_accounts_the_queue_tells_which_jobs_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    from speedbench.executors import slurm
+
+    queue = {"7": "RUNNING", "8": "CONFIGURING", "9": "NODE_FAIL", "10": "PREEMPTED", "11": "REQUEUED"}
+    lines = "\n".join(f"{job}|{state}|n1" for job, state in queue.items())
+    for name, does in (("srun", "exit 0"), ("sacct", "exit 1"), ("squeue", f"echo '{lines}'")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(slurm.SlurmJob, "watcher", None)
+    with slurm.EXECUTOR.open(dispatch.settings("slurm", {}), tmp_path):
+        watcher = slurm.SlurmJob.watcher
+        for job in (*queue, "12"):  # of which the queue has forgotten the last
+            watcher.register_job(job)
+        assert [job for job in (*queue, "12") if watcher.is_done(job)] == ["9", "10", "12"]
+        assert watcher.get_state("9") == "NODE_FAIL in squeue"
+    monkeypatch.setattr(slurm.SlurmJob, "watcher", "sacct's")
+    (tmp_path / "sacct").write_text("#!/bin/sh\nexit 0\n")
+    with slurm.EXECUTOR.open(dispatch.settings("slurm", {}), tmp_path):
+        assert slurm.SlurmJob.watcher == "sacct's"
+
+
 # ---- a cluster -----------------------------------------------------------------------------------------------------
 
 

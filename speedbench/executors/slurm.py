@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import submitit
+from submitit.slurm.slurm import SlurmInfoWatcher, SlurmJob
 
 from speedbench.attendant import attend
 from speedbench.errors import UserError, first_line
@@ -31,6 +35,13 @@ each other. `cpus` None: as the cluster has it. `setup`: shell lines before the 
 sbatch, as {account: x, constraint: h200}."""
 
 
+_UNDER_WAY = re.compile(
+    "CONFIGURING|COMPLETING|PENDING|REQUEUED?|REQUEUE_FED|REQUEUE_HOLD|RESIZING|RESV_DEL_HOLD|RUNNING|SIGNALING|"
+    "SPECIAL_EXIT|STAGE_OUT|STOPPED|SUSPENDED"
+)
+"""States of squeue that a job may yet leave (squeue's manual, JOB STATE CODES)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Slurm:
     name: str = "slurm"
@@ -40,6 +51,8 @@ class _Slurm:
     @contextmanager
     def open(self, settings: Settings, folder: Path) -> Iterator[_Workers]:
         at_least("executor", settings, gpus=0, cpus=1, minutes=1)
+        if settings["cluster"] == "slurm" and not _keeps_accounts():
+            SlurmJob.watcher = _Queue(delay_s=60)
         workers = _Workers(_executor(settings, folder), settings["python"])
         try:
             yield workers
@@ -48,6 +61,31 @@ class _Slurm:
 
 
 EXECUTOR = _Slurm()
+
+
+class _Queue(SlurmInfoWatcher):
+    """States of jobs from `squeue`, for clusters that keep no accounts: submitit asks `sacct` alone, which has nothing
+    to say there, and would wait for ever for a job that was killed with its node."""
+
+    def _make_command(self) -> list[str] | None:
+        asked = ["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%N"]
+        return asked if self._registered - self._finished else None
+
+    def read_info(self, string: bytes | str) -> dict[str, dict[str, str]]:
+        """What the queue does not know any more is over, and what it has no other word for still to come."""
+        text = string if isinstance(string, str) else string.decode()
+        told = dict(line.split("|")[:2] for line in text.splitlines() if "|" in line)
+        states = {job: told.get(job, "forgotten") for job in self._registered}
+        return {
+            job: {"JobID": job, "State": "RUNNING" if _UNDER_WAY.fullmatch(state) else f"{state} in squeue"}
+            for job, state in states.items()
+        }
+
+
+def _keeps_accounts() -> bool:
+    if which("sacct") is None:
+        return False
+    return subprocess.run(["sacct", "--noheader"], capture_output=True, check=False).returncode == 0
 
 
 def _executor(settings: Settings, folder: Path) -> submitit.AutoExecutor:
