@@ -82,6 +82,7 @@ def warnings(run: Run, found: Sequence[Result]) -> list[str]:
     passes = any(each.passes for each in run.measured) and not _replay(run)
     if found and not passes and not _replay(run) and all(value(result, "t_verify") is None for result in found):
         said.append("the engine tells no pass times, so there is no T_verif, T_draft or formula; see step_cost")
+    said += _missed(found)
     for result in found:
         if _is_empty(result):
             said.append(f"{result.cell.key}: no step was measured, so there is no acceptance length and no speed")
@@ -160,15 +161,12 @@ def _failures(measured: Measured) -> list[str]:
 def _cell_warnings(result: Result, passes: bool) -> list[str]:
     key, said = result.cell.key, []
     accepted, real = value(result, "acceptance_rate"), value(result, "lossless_real")
-    residual, proposed = value(result, "residual"), value(result, "effective_d")
     if accepted == 0:
         said.append(f"{key}: no draft was ever accepted; is the drafter made for this target, tokenizer and template?")
-    if proposed == 0:
+    if value(result, "effective_d") == 0:
         said.append(f"{key}: the drafter never proposed anything")
     if real:
         said.append(f"{key}: {real:.0f} outputs differ from the baseline's beyond a near tie: NOT lossless")
-    if residual is not None and abs(residual) > RESIDUAL_LIMIT:
-        said.append(f"{key}: the formula misses the measured speedup by {100 * residual:+.1f} %{_apart(result)}")
     if fall := _falls(result):
         said.append(f"{key}: AL falls with the context, {fall}: choose for the contexts that you serve")
     if passes and value(result, "t_pass") is None and value(result, "al") is not None:
@@ -176,12 +174,36 @@ def _cell_warnings(result: Result, passes: bool) -> list[str]:
     return said
 
 
-def _apart(result: Result) -> str:
-    """The formula prices full passes; a sequence also waits for others' prefills, in batches not always full."""
-    clock, passes = value(result, "step_cost"), value(result, "break_even_al")
-    if clock is None or passes is None:
+def _missed(found: Sequence[Result]) -> Iterator[str]:
+    """A line for each concurrency at which the formula does not explain the speedup, with the cell farthest off."""
+    over: dict[int, list[Result]] = {}
+    for result in [each for each in found if each.cell.repeat is None] or found:
+        if _off(result) > RESIDUAL_LIMIT:
+            over.setdefault(result.cell.concurrency, []).append(result)
+    for concurrency, cells in over.items():
+        worst = max(cells, key=_off)
+        whose = f"of {worst.cell.key}" if len(cells) == 1 else f"of {len(cells)} cells, most {worst.cell.key}'s,"
+        by = 100 * (value(worst, "residual") or 0.0)
+        yield f"B={concurrency}: the formula misses the speedup {whose} by {by:+.1f} %{_waits(worst, found)}"
+
+
+def _off(result: Result) -> float:
+    return abs(value(result, "residual") or 0.0)
+
+
+def _waits(result: Result, found: Sequence[Result]) -> str:
+    """The formula prices full passes; a sequence also waits for others' prefills, in batches not always full. Nothing
+    where that does not have half of the miss."""
+    square = (result.cell.concurrency, result.cell.repeat)
+    plain = [each for each in found if each.cell.is_baseline and (each.cell.concurrency, each.cell.repeat) == square]
+    known = [(value(each, "t_step"), value(each, "t_pass")) for each in (*plain, result)]
+    waits = [step / full for step, full in known if step and full]
+    if len(waits) != 2 or (waits[0] / waits[1] - 1) / (value(result, "residual") or 1.0) < 0.5:
         return ""
-    return f": full passes cost {passes:.2f}x the baseline's, steps by the clock {clock:.2f}x"
+    return (
+        ": it prices full passes, and a step by the clock, with others' prefills and batches not full, takes "
+        f"{waits[0]:.2f}x such a pass in the baseline, {waits[1]:.2f}x there"
+    )
 
 
 def _falls(result: Result) -> str:
