@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 
+from speedbench import __main__ as start
 from speedbench import __version__, catalog, cli
 from speedbench.errors import UserError
 
@@ -64,6 +65,24 @@ def _seconds(run: Callable[[], Any]) -> float:
 def test_the_version_is_printed_by_both_spellings() -> None:
     for word in ("-V", "--version"):
         assert speedbench(word).stdout == f"speedbench {__version__}\n"
+
+
+def test_the_package_runs_as_a_module_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "speedbench", "-V"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"speedbench {__version__}\n"
+
+
+def test_ctrl_c_while_the_command_line_is_being_loaded_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", pressed)
+    with pytest.raises(SystemExit) as caught:
+        start.main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.parametrize(
