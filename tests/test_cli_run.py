@@ -126,6 +126,32 @@ def test_options_may_stand_in_a_yaml_and_flags_win(bench: Bench) -> None:
     assert len(found["request_ids"]) == 2
 
 
+def test_a_drafter_may_have_draft_lengths_of_its_own(bench: Bench) -> None:
+    words = {"d": "1-2,oracle:3", "drafter": "ngram,oracle"}
+    found = bench.run("--json", **words).document
+    assert [(cell["drafter"], cell["draft_length"]) for cell in found["cells"]] == [
+        ("none", 0), ("ngram", 1), ("ngram", 2), ("oracle", 3)
+    ]  # fmt: skip
+    assert "is complete already" in bench.run("--resume", **words).err
+    assert bench.run("--resume", d="1-2,oracle:1-3", drafter="ngram,oracle").code == 2
+    assert bench("validate", str(bench.out)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ("1,suffix:2", "no drafter of this run in -D named 'suffix'"),
+        ("1,none:2", "no drafter of this run in -D named 'none'"),
+        ("1,ngram:x", "-D ngram: 'x' does not read"),
+        ("oracle:2", "-D: is empty"),
+    ],
+)
+def test_draft_lengths_of_a_drafters_own_that_do_not_read_are_refused(bench: Bench, lengths: str, said: str) -> None:
+    done = bench.run(d=lengths, drafter="none,ngram,oracle")
+    assert done.code == 2
+    assert said in done.err
+
+
 def test_without_out_a_run_gets_a_folder_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(bench.folder)
     assert bench.run(out=None).code == 0

@@ -315,7 +315,9 @@ def test_d_beyond_the_block_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         assert engine(4).facts["block"] == 5
         assert engine(4, block="short", allow_bin=True).facts["block_run"] == "short"
         for block_run in ("trained", "short"):
-            with pytest.raises(UserError, match="-D 5: this drafter was made for at most 4 draft tokens"):
+            with pytest.raises(
+                UserError, match="-D 5: drafter 'dflash' was made for at most 4 draft tokens; give it its own, as"
+            ):
                 engine(5, block=block_run)
     assert asked[0] == ("somewhere", {"mechanism": "dflash", "allow_bin": False})
     assert asked[1] == ("somewhere", {"mechanism": "dflash", "allow_bin": True})

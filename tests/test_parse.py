@@ -28,6 +28,19 @@ def test_names_bear_spaces_commas_and_repetition(text: str, found: list[str]) ->
     assert parse.names(text, "--category", "category", HAVE) == found
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1-3", ([1, 2, 3], {})),
+        ("1-3,mtp:2", ([1, 2, 3], {"mtp": [2]})),
+        ("mtp : 2 , 1,mtp:4-5", ([1], {"mtp": [2, 4, 5]})),
+        ("ngram:8,mtp:1", ([], {"ngram": [8], "mtp": [1]})),
+    ],
+)
+def test_draft_lengths_behind_a_label_are_that_drafters_own(text: str, found: object) -> None:
+    assert parse.lengths(text, ["ngram", "mtp"]) == found
+
+
 def test_a_mistyped_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"no category named 'codng'\. Did you mean 'coding'\?"):
         parse.names("math,codng", "--category", "category", HAVE)

@@ -242,7 +242,7 @@ class NativeSession:
     def decoder(self, drafting: Drafting, draft_length: int, rows: int, length: int, load: Load) -> Decoder:
         """The loop of one pair over `rows` rows of `length` slots or more."""
         plan = self._plan(draft_length, rows, length, load, static=self.static)
-        proposer = self._proposer(plan, plugins.translated("native", drafting, draft_length))
+        proposer = self._proposer(plan, drafting)
         width = 1 + load.widest if self._engine["exact"] else 1 + draft_length if self.static else None
         slots = self._shared_slots(self.target, plan, drafting=False)
         lossy = self._lossy(draft_length, load)
@@ -268,7 +268,7 @@ class NativeSession:
         stage, found = Stage(self.target, load.longest, load.widest, load.sampling, rows), {}
         for drafting in draftings:
             plan = self._plan(load.widest, rows, _length(load), load, static=False)
-            proposer = self._proposer(plan, plugins.translated("native", drafting, load.widest))
+            proposer = self._proposer(plan, drafting)
             if proposer is None:
                 raise UserError(f"drafter '{drafting.label}' proposes nothing, so there is nothing to replay")
             found[drafting.label] = labeller(drafting.label, proposer, stage, lengths)
@@ -280,14 +280,18 @@ class NativeSession:
             sampling=load.sampling, stops=self.chat.stops, device=self._device,
         )  # fmt: skip
 
-    def _proposer(self, plan: Plan, settings: dict[str, Any]) -> Proposer | None:
+    def _proposer(self, plan: Plan, drafting: Drafting) -> Proposer | None:
+        settings = plugins.translated("native", drafting, plan.draft_length)
         module = settings.pop("module", None)
         if module is None or not plan.draft_length:
             return None
         near = Near(self.target, self.chat, self._load, self._shared_slots, self._head)
         proposer: Proposer = importlib.import_module(module).build(plan, near, **settings)
         if proposer.limit is not None and plan.draft_length > proposer.limit:
-            raise UserError(f"-D {plan.draft_length}: this drafter was made for at most {proposer.limit} draft tokens")
+            raise UserError(
+                f"-D {plan.draft_length}: drafter '{drafting.label}' was made for at most {proposer.limit} draft "
+                f"tokens; give it its own, as -D …,{drafting.label}:1-{proposer.limit}"
+            )
         return proposer
 
     def gap(self, request: Request, outputs: Sequence[Sequence[int]]) -> float | None:

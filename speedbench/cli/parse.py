@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from speedbench.errors import UnknownName, UserError
@@ -50,6 +50,21 @@ def integers(text: str, option: str, low: int = 0, high: int | None = None) -> l
     if not found:
         raise UserError(f"{option}: is empty (got {text!r}); needs {allowed}")
     return sorted(found)
+
+
+def lengths(text: str, labels: Sequence[str]) -> tuple[list[int], dict[str, list[int]]]:
+    """`1-8,dflash:1-7` → ([1, …, 8], {dflash: [1, …, 7]}): what stands behind a drafter's label is its own."""
+    shared: list[str] = []
+    own: dict[str, list[str]] = {}
+    for part in text.split(","):
+        label, colon, span = part.rpartition(":")
+        if colon and label.strip() not in labels:
+            raise UnknownName("drafter of this run in -D", label.strip(), labels)
+        (own.setdefault(label.strip(), []) if colon else shared).append(span)
+    found = {label: integers(",".join(spans), f"-D {label}") for label, spans in own.items()}
+    if own and not shared and own.keys() == set(labels):
+        return [], found
+    return integers(",".join(shared), "-D"), found
 
 
 def listed(options: Mapping[str, Any], key: str) -> str:

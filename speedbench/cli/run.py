@@ -50,7 +50,10 @@ def command(
     ] = None,
     drafter: Annotated[str | None, typer.Option(help="Drafters, as ngram,suffix. Default: ngram,suffix.")] = None,
     draft_length: Annotated[
-        str | None, typer.Option("-D", "--draft-length", help="Draft lengths, as 1-4,8. Default: 2,4,8.")
+        str | None,
+        typer.Option(
+            "-D", "--draft-length", help="Draft lengths, as 1-4,8; a drafter's own as 1-8,dflash:7. Default: 2,4,8."
+        ),
     ] = None,
     concurrency: Annotated[str | None, typer.Option(help="Sequences at a time, as 1,4. Default: 1.")] = None,
     repeats: Annotated[int | None, typer.Option(help="Times to run every cell. Default: 1.")] = None,
@@ -133,16 +136,19 @@ def _sweep(options: Mapping[str, Any]) -> Sweep:
     runner = runners.overridden(runner, overrides)
     labels = parse.names(parse.listed(options, "drafter"), "--drafter", "drafter")
     draftings = runners.draftings(runner, labels, overrides)
-    lengths = parse.integers(parse.listed(options, "draft_length"), "-D")
+    drafting_labels = [drafting.label for drafting in draftings if drafting.drafter != "none"]
+    lengths, own = parse.lengths(parse.listed(options, "draft_length"), drafting_labels)
     for drafting in draftings:
-        runners.check(runner, drafting, [length for length in lengths if length])
+        runners.check(runner, drafting, filter(None, own.get(drafting.label, lengths)))
+    called = {drafting.label: runners.labelled(runner, drafting) for drafting in draftings}
     limit = None if options["limit"] is None else parse.whole(options, "limit", low=1)
     sweep = Sweep(
         task=task,
         requests=tasks.requests(task, limit, parse.whole(options, "seed")),
         runner=runner,
-        draftings=tuple(runners.labelled(runner, drafting) for drafting in draftings),
+        draftings=tuple(called.values()),
         lengths=tuple(lengths),
+        own_lengths={called[label].label: tuple(found) for label, found in own.items()},
         concurrencies=tuple(parse.integers(parse.listed(options, "concurrency"), "--concurrency", low=1, high=4096)),
         repeats=parse.whole(options, "repeats", low=1, high=MOST_CELLS),
         sampling=parse.sampling(options, task.max_tokens),

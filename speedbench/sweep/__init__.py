@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -51,11 +51,23 @@ class Sweep:
     concurrencies: tuple[int, ...]
     repeats: int
     sampling: Sampling
+    own_lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By label, the draft lengths of a drafter that has its own in place of `lengths`."""
+
+    def lengths_of(self, drafting: Drafting) -> list[int]:
+        """The D at which it drafts; none for the baseline."""
+        own = self.own_lengths.get(drafting.label, self.lengths)
+        return [] if drafting.drafter == "none" else [length for length in own if length]
 
     @property
     def pairs(self) -> list[tuple[Drafting, int]]:
         """The baseline, then every drafter at every D."""
-        return [(BASELINE, 0), *((d, n) for d in self.draftings if d.drafter != "none" for n in self.lengths if n)]
+        return [(BASELINE, 0), *((each, length) for each in self.draftings for length in self.lengths_of(each))]
+
+    @property
+    def widest(self) -> int:
+        """The largest D."""
+        return max(length for _, length in self.pairs)
 
     @property
     def size(self) -> int:
@@ -88,6 +100,7 @@ class Sweep:
             "runner": asdict(self.runner),
             "draftings": [asdict(drafting) for drafting in self.draftings],
             "draft_lengths": list(self.lengths),
+            **({"own_draft_lengths": self.own_lengths} if self.own_lengths else {}),
             "concurrency": list(self.concurrencies),
             "repeats": self.repeats,
             "sampling": asdict(self.sampling),
@@ -108,14 +121,13 @@ def preflight(sweep: Sweep, session: Session, *, skip_long: bool = False) -> Pre
     """
     found = sizing.measured(sweep.requests, session, sweep.runner, sweep.sampling.max_tokens)
     held = Held(requests=found[0], fits=found[1]).within(_limits(sweep, session), skip=skip_long)
-    longest = max(sweep.lengths, default=0)
-    if session.context is not None and longest >= session.context:
-        raise UserError(f"-D {longest}: beyond the target's context of {session.context} tokens; use less")
+    if session.context is not None and sweep.widest >= session.context:
+        raise UserError(f"-D {sweep.widest}: beyond the target's context of {session.context} tokens; use less")
     load, few = _load(sweep, held.fits), sweep.concurrencies[0]
     drafters = {
-        drafting.label: session.engine(drafting, longest, few, load).facts
+        drafting.label: session.engine(drafting, max(lengths), few, load).facts
         for drafting in sweep.draftings
-        if drafting.drafter != "none" and longest
+        if (lengths := sweep.lengths_of(drafting))
     }
     held = held.within_drafters(drafters, skip=skip_long)
     cells, turns = sweep.cells(), sum(len(request.turns) for request in held.requests)
@@ -206,7 +218,7 @@ def _refuse_long(sweep: Sweep, session: Session, fits: Sequence[Fit]) -> None:
 def _load(sweep: Sweep, fits: Sequence[Fit]) -> Load:
     most = [fit.most_tokens for fit in fits if fit.most_tokens is not None]
     longest = max(most) if len(most) == len(fits) else None
-    return Load(sampling=sweep.sampling, longest=longest, widest=max(sweep.lengths, default=0))
+    return Load(sampling=sweep.sampling, longest=longest, widest=sweep.widest)
 
 
 def _lane(writer: Writer, cell: Cell, drafting: Drafting) -> _Lane:
