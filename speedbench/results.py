@@ -258,7 +258,7 @@ def load(path: Path) -> Run:
     cells = [read(_CELL, cell, f"{path / 'run.json'}: config.cells") for cell in found["config"]["cells"]]
     asked = [read(_DRAFTING, each, f"{path / 'run.json'}: config.draftings") for each in found["config"]["draftings"]]
     by_label = {each.label: each for each in asked}
-    with _uncollected():
+    with uncollected():
         measured = tuple(
             replace(load_cell(path, cell), drafting=by_label.get(cell.drafter))
             for cell in cells
@@ -270,8 +270,8 @@ def load(path: Path) -> Run:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """What is read has no cycles, and Python would look for them in all of it again and again."""
+def uncollected() -> Iterator[None]:
+    """What is read has no cycles, nor what is made of it, and Python would look for them in all of it again and again."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -465,6 +465,7 @@ def test_a_job_says_to_slurm_what_it_needs(tmp_path: Path, monkeypatch: pytest.M
     plain = script()
     assert "#SBATCH --partition=h200\n" in plain
     assert "#SBATCH --time=30\n" in plain
+    assert "#SBATCH --no-requeue\n" in plain  # or two processes' times would pass for one's
     assert "#SBATCH --exclusive\n" in plain  # two units on one node would measure each other
     card = script(gpus=1, cpus=8, sbatch={"account": "x"}, setup=["module load cuda"])
     assert "#SBATCH --gpus-per-node=1\n" in card

@@ -17,7 +17,7 @@ from speedbench.metrics.buckets import CONTEXT
 from speedbench.pairing import siblings
 from speedbench.prepared import counts
 from speedbench.recommend import recommendations
-from speedbench.results import SCHEMA, Run
+from speedbench.results import SCHEMA, Run, uncollected
 from speedbench.summarise import results, to_json
 from speedbench.types import Measured, Metric, Result
 
@@ -34,7 +34,8 @@ def metrics() -> list[Metric]:
 
 def evaluate(run: Run) -> list[Result]:
     """Every cell's metrics, from the raw files."""
-    return results(run.measured, metrics())
+    with uncollected():
+        return results(run.measured, metrics())
 
 
 def summary(run: Run, found: Sequence[Result]) -> dict[str, Any]:

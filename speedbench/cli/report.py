@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,7 @@ def command(
     from speedbench.cli.pages import need_extra, refuse_unwritable
     from speedbench.errors import UserError
     from speedbench.files import write_whole
-    from speedbench.results import load
+    from speedbench.results import load, uncollected
 
     if task and not include_text:
         raise UserError("--task: has no effect without --include-text")
@@ -48,13 +49,15 @@ def command(
     paths = list(dict.fromkeys(document.here(name) for name in names if name not in files))
     refuse_unwritable(Path(out), [Path(each) for each in (png, svg) if each])
     need_extra()
-    from speedbench.report.page import page
-    from speedbench.report.sections import sections
+    with uncollected():
+        from speedbench.report.page import page
+        from speedbench.report.sections import sections
 
-    profiles = list(map(_profiled, files))
-    subjects = [subject_of(run, _prompts(run, task) if include_text else ()) for run in map(load, paths)]
-    title = f"speedbench: {', '.join([*(each.name for each in profiles), *(each.run.name for each in subjects)])}"
-    text = page(title, sections(subjects, profiles))
+        profiles = list(map(_profiled, files))
+        subjects = [subject_of(run, _prompts(run, task) if include_text else ()) for run in map(load, paths)]
+        title = f"speedbench: {', '.join([*(each.name for each in profiles), *(each.run.name for each in subjects)])}"
+        text = page(title, sections(subjects, profiles))
+        gc.freeze()  # nor as this process ends, which takes half a second with 10,000 answers
     kinds = [(Path(folder), kind) for kind, folder in (("png", png), ("svg", svg)) if folder]
     written = [out, *(_draw(subjects, profiles, folder, kind) for folder, kind in kinds)]
     write_whole(Path(out), text)

@@ -32,7 +32,8 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 """`gpus` and `minutes` are of one unit. Without GPUs a unit has its node to itself, since two on one node would measure
 each other. `cpus` None: as the cluster has it. `setup`: shell lines before the worker. `sbatch`: any other option of
-sbatch, as {account: x, constraint: h200}."""
+sbatch, as {account: x, constraint: h200}. Slurm does not begin a lost job anew (`no-requeue`): that is handed out again
+under another number, for it is another process with a clock of its own."""
 
 
 _UNDER_WAY = re.compile(
@@ -100,7 +101,7 @@ def _executor(settings: Settings, folder: Path) -> submitit.AutoExecutor:
         name="speedbench", timeout_min=settings["minutes"], gpus_per_node=settings["gpus"],
         cpus_per_task=settings["cpus"], slurm_partition=settings["partition"] or None,
         slurm_setup=settings["setup"] or None, slurm_exclusive=None if settings["gpus"] else True,
-        slurm_additional_parameters=dict(more) or None,
+        slurm_additional_parameters={"no-requeue": True, **more},
     )  # fmt: skip
     return executor
 
@@ -135,6 +136,8 @@ class _Job:
             return None
         try:
             code, said = self.job.result()
+        except submitit.core.utils.UncompletedJobError:
+            return Ended(code=None, said=f"job {self.job.job_id} left no result: {self.job.state}")
         except Exception as error:  # submitit raises whatever ended the job: killed, out of time, requeued
             return Ended(code=None, said=first_line(error))
         return Ended(code=code, said=said)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from speedbench.stats import UNAVAILABLE, answered, paired
 from speedbench.types import Measured, Measurement, Metric, Mismatch
@@ -50,6 +51,7 @@ def off_target(measured: Measured, _: Measured | None) -> Mapping[str, Measureme
     return {"off_target": _known(sum(known), len(known)) if known and len(known) == len(found) else UNAVAILABLE}
 
 
+@lru_cache(maxsize=1)
 def _compared(measured: Measured, baseline: Measured | None) -> tuple[list[Mismatch], int]:
     """The mismatches among the turns with equal prompts in both arms, and how many such turns there are."""
     if measured.mismatches is None or baseline is None:

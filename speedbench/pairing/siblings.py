@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from speedbench.pairing import baseline_of, square
 from speedbench.serving import ladder
@@ -30,6 +31,11 @@ Reading = Callable[[Sequence[Measured]], list[list[Share]]]
 
 def costed(measured: Sequence[Measured]) -> list[Measured]:
     """The cells, and with those whose passes are not split what others of their D, concurrency and repeat tell."""
+    return _costed(tuple(measured))
+
+
+@lru_cache(maxsize=1)
+def _costed(measured: tuple[Measured, ...]) -> list[Measured]:
     return [each if (cost := _cost(each, measured)) is None else replace(each, cost=cost) for each in measured]
 
 
@@ -144,15 +150,19 @@ def _by_clock(cells: Sequence[Measured]) -> list[list[Share]]:
     """Of one sequence at a time, since others' prefills are in the steps of more; over turns that all cells have."""
     if not all(each.cell.concurrency == 1 and not each.passes for each in cells):
         return []
-    timed = [[one for one in answered(each) if all(stepped(one)) and _carried(each, [one])] for each in cells]
-    common = set.intersection(*({_turn(record) for record in rows} for rows in timed))
+    timed = [_timed(each) for each in cells]
+    common = set.intersection(*map(set, timed))
     if len({request for request, *_ in common}) < 2:
         return []  # one conversation says nothing of how much they differ
-    return [shares([record for record in rows if _turn(record) in common], stepped) for rows in timed]
+    return [[share for turn, share in rows.items() if turn in common] for rows in timed]
 
 
-def _turn(record: Record) -> tuple[str, int, int]:
-    return record.request, record.turn, record.process
+@lru_cache(maxsize=8)
+def _timed(measured: Measured) -> dict[tuple[str, int, int], Share]:
+    """(seconds, steps) of every turn that has both and whose steps had D drafts, by request, turn and process."""
+    records = [record for record in answered(measured) if _carried(measured, [record])]
+    rows = zip(records, shares(records, stepped), strict=True)
+    return {(one.request, one.turn, one.process): share for one, share in rows if all(share.sums)}
 
 
 def _carried(measured: Measured, records: Sequence[Record]) -> bool:

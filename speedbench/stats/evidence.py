@@ -28,7 +28,7 @@ def answered(measured: Measured) -> tuple[Record, ...]:
 def paired(measured: Measured, baseline: Measured) -> tuple[tuple[Record, Record], ...]:
     """The same turn of the same request in the same repeat, answered in both arms."""
     there = {_turn(record): record for record in answered(baseline)}
-    return tuple((record, there[_turn(record)]) for record in answered(measured) if _turn(record) in there)
+    return tuple((record, there[turn]) for record in answered(measured) if (turn := _turn(record)) in there)
 
 
 @lru_cache(maxsize=LATELY)
