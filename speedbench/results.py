@@ -271,7 +271,7 @@ def load(path: Path) -> Run:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is read has no cycles, nor what is made of it, and Python would look for them in all of it again and again."""
+    """What is read has no cycles, nor has what is made of it, and Python would look for them again and again."""
     before = gc.isenabled()
     gc.disable()
     try:
