@@ -24,6 +24,7 @@ from speedbench.leaderboard import checks, counts, rows, submission
 from speedbench.leaderboard.boards import Line
 from speedbench.leaderboard.rows import Row
 from speedbench.leaderboard.submission import Entry, Submission, identified, of
+from speedbench.report.leaderboard import page_of
 from speedbench.results import read
 from speedbench.summarise import results
 from speedbench.types import Counts, Measured, Result
@@ -341,6 +342,15 @@ def test_a_negative_number_stays_a_number(number: float) -> None:
     text = made.files([line("a", residual=float(number))])[Path("cpu-2-cpus/org-m/t.csv")]
     (row,) = csv.DictReader(io.StringIO(text))
     assert float(row["residual"]) == number
+
+
+def test_a_speedup_board_says_how_many_threads_the_engine_was_told_to_use(tmp_path: Path) -> None:
+    files = made.files([line("a", engine_threads=1)])
+    assert " · CPU threads: 1 · " in files[Path("cpu-2-cpus/org-m/t.md")]
+    assert "threads" not in files[Path("al/org-m/t.md")]
+    (tmp_path / "t.csv").write_text(files[Path("cpu-2-cpus/org-m/t.csv")], "utf-8")
+    assert " · CPU threads: 1 · " in page_of(tmp_path / "t.csv")
+    assert "threads" not in made.files([line("a")])[Path("cpu-2-cpus/org-m/t.md")]
 
 
 def test_every_column_of_the_schema_is_in_the_csv_and_is_explained() -> None:

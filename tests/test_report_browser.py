@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -67,6 +68,8 @@ def test_an_address_may_hide_a_drafter_a_length_and_a_batch(tmp_path: Path) -> N
     assert "Some rows are hidden." in found.words
     assert "category: all" in found.words
     assert not [said for _, name, said in found.attributes if name == "aria-label" and said.startswith("B = 2")]
+    assert not re.findall("<text[^>]*>ngram</text>", found.text)  # of an axis or a legend
+    assert re.findall("<text[^>]*>eagle3</text>", found.text)
 
 
 def test_a_box_that_is_unticked_hides_at_once_and_stands_in_the_address(tmp_path: Path) -> None:

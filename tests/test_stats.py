@@ -10,6 +10,8 @@ import time
 import numpy as np
 import pytest
 from builders import measured, passed, record
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from speedbench.stats import (
     UNAVAILABLE,
@@ -24,6 +26,7 @@ from speedbench.stats import (
     ratio_of_ratios,
     ratio_of_sums,
 )
+from speedbench.stats.estimates import _quantile
 
 
 def made(n: int, *, seed: int = 1, strata: int = 4) -> list[Share]:
@@ -185,3 +188,11 @@ def test_nothing_that_comes_out_is_infinite() -> None:
         parts = [Share(str(i), "c", tuple(rng.integers(0, 2, 4).astype(float).tolist())) for i in range(4)]
         found = ratio_of_ratios(parts)
         assert all(value is None or math.isfinite(value) for value in (found.value, found.low, found.high))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=60))
+def test_the_ends_of_an_interval_are_numpys_percentiles_to_the_last_bit(draws: list[float]) -> None:
+    ordered = np.sort(draws)
+    expected = np.percentile(draws, (2.5, 97.5)).tolist()
+    assert [_quantile(ordered, q) for q in (0.025, 0.975)] == expected

@@ -393,6 +393,16 @@ def test_outputs_are_in_the_order_of_the_turns_and_without_failures() -> None:
     assert outputs([answer(3, turn=1), failed, answer(1), answer(7, name="other")], "r") == ((1,), (3,))
 
 
+@pytest.mark.parametrize(("seconds", "times"), [(0.5, 5), (0.01, 20), (0.0001, 50), (None, 0)])
+def test_the_probe_runs_five_times_and_for_a_fifth_of_a_second_but_not_for_ever(
+    seconds: float | None, times: int
+) -> None:
+    with opened(asked()) as session:
+        spy = Spy(session)
+        spy.probe = lambda: seconds  # type: ignore[attr-defined]
+        assert list(sweeps._probes(spy)) == [seconds] * times  # type: ignore[arg-type]
+
+
 def test_noise_is_the_spread_of_the_probes_and_unknown_of_few() -> None:
     # 1 … 11: p10 = 2, p50 = 6, p90 = 10
     assert noise([float(i) for i in range(1, 12)]) == pytest.approx(8 / 6)

@@ -248,6 +248,8 @@ def _markdown(kind: Kind, path: Path, parts: Sequence[Sequence[Line]]) -> str:
 def _heading(kind: Kind, row: Row) -> str:
     how = "greedy" if row.temperature == 0 else f"temperature {row.temperature:g}, top-p {row.top_p}, top-k {row.top_k}"
     about = [f"D = {row.draft_length}"] if kind is LENGTH else [f"B = {row.concurrency}", row.engine_version]
+    if kind is SPEEDUP and row.engine_threads is not None:
+        about.append(f"CPU threads: {row.engine_threads}")
     about += [f"{row.target_dtype}, weights {row.target_quant}", how, f"{row.n_conversations} conversations",
               f"at most {row.max_tokens} tokens", row.division]  # fmt: skip
     return markdown(" · ".join(about))

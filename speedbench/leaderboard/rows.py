@@ -64,6 +64,7 @@ class Row(BaseModel):
     engine: str = _about("the backend")
     engine_version: str = _about("of the engine")
     engine_settings_sha256: str = _about("12 hex digits; the settings are in the entry")
+    engine_threads: int | None = _about("CPU threads it was told to use; null: its own choice")
     prefix_cache: str | None = _about("on or off")
     hardware: str = _about("what boards are named by")
     gpu: str | None = _about("null: none")
@@ -187,6 +188,7 @@ def _what(submission: Submission, draft: Draft | None, cell: Cell) -> dict[str, 
         "engine": engine.name,
         "engine_version": engine.version,
         "engine_settings_sha256": _hash(engine.settings),
+        "engine_threads": threads if isinstance(threads := engine.settings.get("threads"), int) else None,
         "prefix_cache": engine.prefix_cache,
         "concurrency": cell.concurrency,
     }

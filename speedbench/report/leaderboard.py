@@ -85,7 +85,8 @@ def _known(row: Mapping[str, Any]) -> dict[str, Any]:
     return known | {key: int(known[key]) for key in _WHOLE if key in known}
 
 
-_WHOLE = ("rank", "draft_length", "concurrency", "n_conversations", "task_version", "top_k", "max_tokens")
+_WHOLE = ("rank", "draft_length", "concurrency", "n_conversations", "task_version", "top_k", "max_tokens",
+          "engine_threads")  # fmt: skip
 
 
 def _title(rows: Sequence[Mapping[str, Any]], by: By) -> str:
@@ -115,6 +116,7 @@ _HOW: Mapping[By, str] = {
 
 def _heading(row: Mapping[str, Any], by: By) -> str:
     told = [f"B = {row.get('concurrency', UNKNOWN)}", row.get("engine_version") or row.get("engine")]
+    told += [f"CPU threads: {row['engine_threads']}"] if "engine_threads" in row else []
     told = [f"D = {row.get('draft_length', UNKNOWN)}"] if by == "al" else told
     told += [row.get("target_dtype"), "greedy" if not row.get("temperature") else f"temperature {row['temperature']}"]
     told += [f"{number(row['n_conversations'])} conversations"] if "n_conversations" in row else []

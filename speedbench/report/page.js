@@ -8,8 +8,17 @@ const hidden = Object.fromEntries(FACETS.map((facet) => [facet, new Set()]));
 const every = (spec) => [...(spec.data?.values ?? []), ...(spec.layer ?? []).flatMap(every)];
 const isShown = (row) => FACETS.every((facet) => !(facet in row && hidden[facet].has(String(row[facet]))));
 
+function withoutHidden(channel) {
+  const gone = hidden[channel.field];
+  if (!gone || !channel.legend?.values) return channel;
+  return {...channel, legend: {...channel.legend, values: channel.legend.values.filter((one) => !gone.has(String(one)))}};
+}
+
 function filtered(spec) {
   const made = {...spec};
+  for (const [name, channel] of Object.entries(spec.encoding ?? {})) {
+    made.encoding = {...made.encoding, [name]: withoutHidden(channel)};
+  }
   if (spec.data?.values) made.data = {values: spec.data.values.filter(isShown)};
   if (spec.layer) made.layer = spec.layer.map(filtered).filter((layer) => layer.data?.values.length !== 0);
   return made;
