@@ -141,6 +141,12 @@ def test_the_verdict_opens_the_page() -> None:
     assert "few conversations (3)" in first
 
 
+def test_the_verdict_says_how_many_threads_of_a_cpu_were_used_if_not_all() -> None:
+    for threads, said in ((1, " with u on t in 1 thread."), (2, " with u on t."), ("x", " with u on t.")):
+        assert said in verdict(subject(*sweep(), target={"threads": threads}))
+    assert " on t." in verdict(subject(*sweep(), target={"threads": 1}, gpus=[{"name": "NVIDIA H200"}]))
+
+
 def test_the_verdict_of_a_noisy_machine_says_so() -> None:
     """(p90 − p10) / p50 of 10, 10, 10, 10, 20 ms is 60%, above 15%."""
     noisy = subject(*sweep(batches=(1,)), noise=[0.01, 0.01, 0.01, 0.01, 0.02])

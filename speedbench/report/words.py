@@ -96,5 +96,8 @@ def _gain(found: Mapping[str, Any]) -> str:
 
 
 def _target(subject: Subject) -> str:
-    config = subject.run.document["config"]
-    return f" with {config['runner']['name']} on {config['task']['name']}"
+    config, where = subject.run.document["config"], subject.environment
+    used, cores = config.get("target", {}).get("threads"), (where.get("cpu") or {}).get("usable")
+    is_some = isinstance(used, int) and used != cores and not where.get("gpus")
+    threads = f" in {used} thread{'s' * (used != 1)}" if is_some else ""
+    return f" with {config['runner']['name']} on {config['task']['name']}{threads}"
