@@ -50,6 +50,12 @@ def test_rows_that_are_alike_are_one_part_with_a_chart_and_a_table() -> None:
     assert "First, within their intervals: eagle3 D=2, ngram D=2." in found.words
 
 
+def test_where_no_row_has_a_rank_its_marks_say_why() -> None:
+    noisy, drifted = row(rank=None, marks="noisy"), row(d=3, rank=None, marks="drift; noisy")
+    assert "No row has a rank; marks: drift, noisy." in leaderboard_page([noisy, drifted])
+    assert "No row has a rank." in leaderboard_page([row(rank=None)])
+
+
 def test_a_frame_gives_the_same_page_as_its_rows_and_nan_is_unknown() -> None:
     frame = pandas.DataFrame(ROWS)
     read = pandas.read_csv(io.StringIO(frame.to_csv(index=False)), keep_default_na=False, na_values=[""])

@@ -129,13 +129,20 @@ def _figure(rows: Sequence[Mapping[str, Any]], by: By) -> Figure | None:
     if not ranked:
         return None
     some = [_drawn(row, by) for row in ranked[:MOST_DRAWN]]
-    first = [row for row in ranked if row.get("rank") == 1]
-    names = ", ".join(f"{row.get('drafter')} D={row.get('draft_length')}" for row in first[:5])
-    more = f" and {len(first) - 5} more" if len(first) > 5 else ""
-    reading = f"First, within their intervals: {names}{more}." if first else "No row has a rank."
+    reading = _leaders(ranked)
     reading += f" The first {MOST_DRAWN} of {len(ranked)} are drawn." if len(ranked) > MOST_DRAWN else ""
     columns = {"rank": "rank", "name": "entry", "value": by, "low": "low", "high": "high"}
     return Figure(reading=reading, panels=[_panel(some, by)], columns=columns, rows=some)
+
+
+def _leaders(rows: Sequence[Mapping[str, Any]]) -> str:
+    first = [row for row in rows if row.get("rank") == 1]
+    if not first:
+        marks = {mark for row in rows for mark in str(row.get("marks") or "").split("; ") if mark}
+        return f"No row has a rank{'; marks: ' if marks else ''}{', '.join(sorted(marks))}."
+    names = ", ".join(f"{row.get('drafter')} D={row.get('draft_length')}" for row in first[:5])
+    more = f" and {len(first) - 5} more" if len(first) > 5 else ""
+    return f"First, within their intervals: {names}{more}."
 
 
 def _drawn(row: Mapping[str, Any], by: By) -> dict[str, Any]:
